@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.events.event_hash import hash_positions
+from headrace.ledger.sums import Fate, Hop
+from headrace.ledger.windows import WindowState
 from headrace.model import TopicPartition
 from headrace.pipelines.join.declaration import Match
 from headrace.pipelines.join.earlier_index import EarlierIndex
@@ -27,7 +29,6 @@ from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import LedgerEntry
-from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import (
     LedgerColumns,
     LedgerRule,
@@ -35,7 +36,6 @@ from headrace.pipelines.ledger.tally import (
     event_windows,
     value_bytes,
 )
-from headrace.pipelines.ledger.windows import WindowState
 
 MEMORY = Path("/dev/shm")
 MINUTE = 60_000_000

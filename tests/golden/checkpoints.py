@@ -14,6 +14,7 @@ from headrace.ingest.spool.frames import Damage, Frame, frames, scan
 from headrace.ingest.spool.segment import HEADER_BYTES, Segment, created_ms, header, segments
 from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.kafka.topics import KnownKey
+from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.link_ledger.accepted import AcceptedFolder, AcceptedRange
 from headrace.model import DeadLetter, OffsetRange, Topic, TopicPartition
 from headrace.offline_files.progress import CounterRange, LoadProgress
@@ -25,7 +26,7 @@ from headrace.pipelines.late_data.event_clock import EventClock
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder, WindowChange
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums
+from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine
 from headrace.pipelines.ledger.waiting import Waiting
 from headrace.pipelines.manifest import Manifest, manifest_table
 from headrace.pipelines.positions import CheckpointIds, Recorded

@@ -44,13 +44,14 @@ from headrace.control.worker_reset import Reset
 from headrace.control.workers import PartitionStanding, WorkerStanding
 from headrace.kafka.groups import ConsumerGroup, Member
 from headrace.kafka.tail import TailedHeader, TailedRecord
+from headrace.ledger.sums import Fate, Hop
+from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
 from headrace.link_ledger.accepted import AcceptedRange
 from headrace.model import OffsetRange, TopicPartition
 from headrace.offline_files import LoadStats
 from headrace.offline_files.progress import CounterRange, LoadProgress
+from headrace.pipelines.ledger.breaks import Break
 from headrace.pipelines.ledger.letters import LetterRecount
-from headrace.pipelines.ledger.sums import Fate, Hop
-from headrace.pipelines.ledger.windows import Break, Imbalance, WindowBalance, WindowState
 from headrace.pipelines.reprocessing.plan import ReprocessPlan, ReprocessProgress
 from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange
 from headrace.queries.language import parse_query

@@ -15,10 +15,11 @@ from headrace.control.link_balances import LinkBalance
 from headrace.control.matched_event_balances import MatchedEventsBalance
 from headrace.control.query_balances import QueryBalance
 from headrace.control.reconcile import PipelineBalance, Reconciliation, ReprocessedTimes
+from headrace.ledger.sums import Fate, Hop
+from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
 from headrace.link_ledger.accepted import AcceptedRange
+from headrace.pipelines.ledger.breaks import Break
 from headrace.pipelines.ledger.letters import LetterRecount
-from headrace.pipelines.ledger.sums import Fate, Hop
-from headrace.pipelines.ledger.windows import Break, Imbalance, WindowBalance, WindowState
 from headrace.queries.records.counts import TopicCounts
 
 _START = datetime(2026, 11, 30, 9, tzinfo=UTC)

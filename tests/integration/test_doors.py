@@ -40,8 +40,8 @@ from headrace import (
     fan_out,
     filter_rows,
 )
-from headrace.pipelines.ledger.sums import Fate
-from headrace.pipelines.ledger.windows import WindowState
+from headrace.ledger.sums import Fate
+from headrace.ledger.windows import WindowState
 from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.sinks.profiles.registry import open_store

@@ -33,8 +33,8 @@ from headrace.control.project import LoadedProject
 from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.control.reprocess import ReprocessRequest, reprocess
 from headrace.kafka.client import connected_producer
-from headrace.pipelines.ledger.sums import Fate
-from headrace.pipelines.ledger.windows import WindowState
+from headrace.ledger.sums import Fate
+from headrace.ledger.windows import WindowState
 from headrace.pipelines.run import Deployment
 from headrace.service.status import State
 from headrace.settings.model import KafkaSettings

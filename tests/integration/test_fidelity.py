@@ -75,11 +75,11 @@ from headrace.events.wire_format import HEADER, SCHEMA_ID_HEADER
 from headrace.kafka.client import connected_producer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.schema_registry import SchemaRegistry
+from headrace.ledger.sums import Fate, Hop
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.commit_rows import commit_rows
 from headrace.pipelines.graph import RunContext, source_spec
 from headrace.pipelines.late_data.rule import LateRule
-from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.manifest import Manifest
 from headrace.pipelines.source.datasource import RangesReader, row_schema, spark_schema
 from headrace.pipelines.source.reader import ReadRange

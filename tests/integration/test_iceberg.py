@@ -12,8 +12,8 @@ from tests.integration.test_ledger import at, balance, run, send_hours, states
 
 from headrace import Iceberg, Lake, Unique
 from headrace.errors import SinkUnavailableError
-from headrace.pipelines.ledger.sums import Hop
-from headrace.pipelines.ledger.windows import WindowState
+from headrace.ledger.sums import Hop
+from headrace.ledger.windows import WindowState
 from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.sinks.api import SinkContext, Transaction

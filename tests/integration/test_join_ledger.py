@@ -14,9 +14,9 @@ from tests.integration.test_planted_defects import found
 
 from headrace import Lake, Match, Unique, filter_rows
 from headrace.errors import SinkError, SinkUnavailableError
+from headrace.ledger.sums import Fate
+from headrace.ledger.windows import WindowState
 from headrace.pipelines.ledger.folder import LedgerFolder
-from headrace.pipelines.ledger.sums import Fate
-from headrace.pipelines.ledger.windows import WindowState
 from headrace.service.status import State
 from headrace.settings.model import LedgerSettings
 from headrace.sinks.lake.driver import LakeDriver

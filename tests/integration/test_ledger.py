@@ -14,8 +14,8 @@ from headrace.cli import main
 from headrace.cli.session import UNBALANCED
 from headrace.control.project import LoadedProject
 from headrace.control.reconcile import ReconcileRequest, reconcile
-from headrace.pipelines.ledger.sums import Fate, Hop
-from headrace.pipelines.ledger.windows import WindowState
+from headrace.ledger.sums import Fate, Hop
+from headrace.ledger.windows import WindowState
 from headrace.service.status import State
 from headrace.settings.model import KafkaSettings, LedgerSettings
 

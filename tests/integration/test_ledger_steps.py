@@ -17,8 +17,8 @@ from headrace import (
     fan_out,
     filter_rows,
 )
-from headrace.pipelines.ledger.sums import Fate, Hop
-from headrace.pipelines.ledger.windows import WindowState
+from headrace.ledger.sums import Fate, Hop
+from headrace.ledger.windows import WindowState
 
 KNOWN = {WindowState.OPEN, WindowState.CLOSING, WindowState.BALANCED}
 

@@ -29,6 +29,8 @@ from headrace.kafka.client import (
 )
 from headrace.kafka.resume import Position
 from headrace.kafka.topics import delete_topic
+from headrace.ledger.sums import Fate
+from headrace.ledger.windows import WindowState
 from headrace.link_ledger import ends
 from headrace.link_ledger.balance import link_windows
 from headrace.link_ledger.records import (
@@ -42,8 +44,6 @@ from headrace.links.merger.merging import LATE_HEADER
 from headrace.links.mirror.instance import MirrorInstance
 from headrace.links.origin import ORIGIN
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.ledger.sums import Fate
-from headrace.pipelines.ledger.windows import WindowState
 from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
 

@@ -16,7 +16,7 @@ from tests.integration.redis_server import RedisServer
 from headrace import BatchLimits, Latest, OnNull, Profiles
 from headrace.control.project import LoadedProject
 from headrace.control.reconcile import ReconcileRequest, reconcile
-from headrace.pipelines.ledger.windows import WindowState
+from headrace.ledger.windows import WindowState
 from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.settings.model import KafkaSettings

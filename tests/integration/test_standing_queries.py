@@ -26,10 +26,10 @@ from headrace.control.query_balances import query_balances
 from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.errors import MatchedRecordsDeletedError
 from headrace.kafka.client import admin_request, describe, producer
+from headrace.ledger.sums import Hop
+from headrace.ledger.windows import WindowState
 from headrace.model import TopicPartition
 from headrace.model.partitioning import partition_of_key
-from headrace.pipelines.ledger.sums import Hop
-from headrace.pipelines.ledger.windows import WindowState
 from headrace.queries.instance import instance, quiet, restoring
 from headrace.queries.instance.instance import AggregatorInstance, InstanceTiming
 from headrace.queries.instance.owned import OwnedPartition

@@ -9,7 +9,7 @@ from tests.integration.flow import Flow, click
 from tests.integration.test_ledger import balance, states, totals
 
 from headrace import Lake, Source, Unique
-from headrace.pipelines.ledger.windows import WindowState
+from headrace.ledger.windows import WindowState
 from headrace.service.status import State
 from headrace.sinks.lake.log_tail import LogTail
 

@@ -18,8 +18,8 @@ from tests.integration.test_unique_stats import CONFLICTS, DUPLICATES, Commits, 
 
 from headrace import OnNull, Postgres, Unique, WriteMode
 from headrace.errors import SinkError, TableMismatchError
-from headrace.pipelines.ledger.sums import Fate
-from headrace.pipelines.ledger.windows import WindowState
+from headrace.ledger.sums import Fate
+from headrace.ledger.windows import WindowState
 from headrace.settings import Secret
 from headrace.sinks.api import DELETED, Transaction
 from headrace.sinks.postgres import taken_out

@@ -19,8 +19,8 @@ from tests.integration.test_sinks import Database
 
 from headrace import Count, Distinct, Stats, Sum, Unique
 from headrace.errors import SinkError, TableMismatchError
-from headrace.pipelines.ledger.sums import Fate
-from headrace.pipelines.ledger.windows import WindowState
+from headrace.ledger.sums import Fate
+from headrace.ledger.windows import WindowState
 from headrace.sinks.api import CommitRejection, Transaction
 from headrace.sinks.postgres import taken_out
 from headrace.sinks.postgres.stats.unique.staged_events import StagedEvents

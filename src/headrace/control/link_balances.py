@@ -17,6 +17,7 @@ from headrace.control.mirrors import link_of
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import own_cluster
 from headrace.errors import HeadraceError
+from headrace.ledger.windows import WindowBalance, WindowState
 from headrace.link_ledger.accepted import AcceptedRange
 from headrace.link_ledger.balance import link_windows
 from headrace.link_ledger.copies import CopiedTopic, CopyPosition
@@ -29,7 +30,6 @@ from headrace.links.merger.declaration import Merger
 from headrace.links.mirror.declaration import Mirror
 from headrace.links.mirror.positions import committed_positions as mirrored
 from headrace.model import TopicPartition
-from headrace.pipelines.ledger.windows import WindowBalance, WindowState
 from headrace.settings import Settings, environment
 
 if TYPE_CHECKING:

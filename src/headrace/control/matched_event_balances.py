@@ -22,9 +22,9 @@ from headrace.errors import (
 )
 from headrace.kafka.client import describe, earliest_offsets, watermarks
 from headrace.kafka.range_reader import read_records
+from headrace.ledger.sums import Hop
+from headrace.ledger.windows import Imbalance, WindowState
 from headrace.model import OffsetRange, Topic, TopicPartition
-from headrace.pipelines.ledger.sums import Hop
-from headrace.pipelines.ledger.windows import Imbalance, WindowState
 from headrace.pipelines.source.decode import Decoder, decoder_for
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.rules import RuleSet

@@ -13,9 +13,9 @@ from headrace.control.services import broker_config
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import ClientConfig, describe, watermarks
 from headrace.kafka.range_reader import Record, read_backwards, read_records
+from headrace.ledger.sums import Hop
+from headrace.ledger.windows import Imbalance, WindowState
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.ledger.sums import Hop
-from headrace.pipelines.ledger.windows import Imbalance, WindowState
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.records.counts import ResultCounts, TopicCounts, added_up, known_sum
 from headrace.queries.records.snapshots import (

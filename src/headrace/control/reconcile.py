@@ -19,23 +19,19 @@ from headrace.control.sinks import sink_context
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import describe, watermarks
 from headrace.kafka.dead_letters import dead_letters_topic, scan
+from headrace.ledger.windows import WindowBalance, WindowState
 from headrace.model import Topic, TopicPartition
 from headrace.model.durations import microseconds
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint, checkpoint_root
 from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.breaks import Break
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import LedgerEntry
 from headrace.pipelines.ledger.history import LedgerHistory, read_history, versions_in
 from headrace.pipelines.ledger.letters import LetterRecount, recount_letters
-from headrace.pipelines.ledger.recount import added_counts, recount
+from headrace.pipelines.ledger.recount import Recount, added_counts, recount
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder
 from headrace.pipelines.ledger.tally import LedgerRule
-from headrace.pipelines.ledger.windows import (
-    Break,
-    Recount,
-    WindowBalance,
-    WindowState,
-)
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
 from headrace.queries.declaration import StandingQueries

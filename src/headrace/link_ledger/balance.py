@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from headrace.ledger.sums import Fate, Hop, Sums
+from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
 from headrace.link_ledger.count import LinkCount
 from headrace.link_ledger.records import LinkKey
-from headrace.pipelines.ledger.sums import Fate, Hop, Sums
-from headrace.pipelines.ledger.windows import Imbalance, WindowBalance, WindowState
 
 _ENDED = (Fate.OUT, Fate.FILTERED, Fate.WAITING, Fate.EXPIRED, Fate.LATE, Fate.LEFT_OUT)
 

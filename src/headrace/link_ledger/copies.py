@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.topics import topic_states
+from headrace.ledger.sums import Fate, Sums
 from headrace.link_ledger.accepted import AcceptedRange, in_force
 from headrace.link_ledger.count import LinkCount
 from headrace.link_ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
@@ -23,7 +24,6 @@ from headrace.link_ledger.records import (
 from headrace.links.columns import last_origin, own_time_ms, time_ms
 from headrace.links.target import naming_site
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.ledger.sums import Fate, Sums
 from headrace.runtime.clock import now_in_ms
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace.ledger.sums import Sums
 from headrace.link_ledger.accepted import AcceptedRange
 from headrace.link_ledger.records import LinkKey
-from headrace.pipelines.ledger.sums import Sums
 
 
 @dataclass(frozen=True)

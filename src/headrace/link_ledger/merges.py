@@ -8,6 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from headrace.kafka.client import committed
+from headrace.ledger.sums import Fate, Sums
 from headrace.link_ledger.accepted import AcceptedRange, in_force
 from headrace.link_ledger.count import LinkCount
 from headrace.link_ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
@@ -25,7 +26,6 @@ from headrace.links.merger.merging import LATE_HEADER, NO_TIMESTAMP
 from headrace.links.merger.plan import MergePlan
 from headrace.links.merger.position import InputPosition, positions_of
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.ledger.sums import Fate, Sums
 from headrace.runtime.clock import now_in_ms
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.java_client import java_config
+from headrace.ledger.sums import HASH_MODULUS, Fate, Sums
 from headrace.links.columns import headers_or_empty
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.failures import headline
-from headrace.pipelines.ledger.sums import HASH_MODULUS, Fate, Sums
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster
+from headrace.ledger.sums import Hop
 from headrace.model import Metadata, Source, Start, Topic
 from headrace.model.durations import microseconds
 from headrace.pipelines.batch import BatchCommitter, BatchResult
@@ -29,7 +30,6 @@ from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.recording import CountedRows, Ledger, PausedLedger
 from headrace.pipelines.ledger.row_lineage import LINEAGE
 from headrace.pipelines.ledger.step_ledger import StepLedger
-from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.manifest import arrow_writer, manifest_schema
 from headrace.pipelines.pipeline import Pipeline, Step

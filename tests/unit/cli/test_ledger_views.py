@@ -7,8 +7,8 @@ import pytest
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.views.ledger import MAX_BALANCED
 from headrace.control.reconcile import PipelineBalance, Reconciliation
-from headrace.pipelines.ledger.sums import Fate
-from headrace.pipelines.ledger.windows import WindowBalance, WindowState
+from headrace.ledger.sums import Fate
+from headrace.ledger.windows import WindowBalance, WindowState
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

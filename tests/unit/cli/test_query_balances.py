@@ -10,8 +10,8 @@ from headrace.cli.views.ledger import QUERY_COLUMNS
 from headrace.control.matched_event_balances import MatchedEventsBalance
 from headrace.control.query_balances import QueryBalance
 from headrace.control.reconcile import Reconciliation
-from headrace.pipelines.ledger.sums import Hop
-from headrace.pipelines.ledger.windows import Imbalance, WindowState
+from headrace.ledger.sums import Hop
+from headrace.ledger.windows import Imbalance, WindowState
 from headrace.queries.records.counts import TopicCounts
 
 MISSING = Imbalance(Hop.MATCHED_RECORDS, 6, 0, ids_differ=False, partition="ads.matched/3")

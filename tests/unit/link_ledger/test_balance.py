@@ -2,11 +2,11 @@
 
 import pytest
 
+from headrace.ledger.sums import Fate, Sums
+from headrace.ledger.windows import WindowState
 from headrace.link_ledger.balance import link_windows
 from headrace.link_ledger.count import LinkCount
 from headrace.link_ledger.records import LinkKey
-from headrace.pipelines.ledger.sums import Fate, Sums
-from headrace.pipelines.ledger.windows import WindowState
 
 SECONDS = 60
 LATER = 1_000_000.0

@@ -13,6 +13,7 @@ import pyarrow as pa
 from headrace import Lake, Pipeline
 from headrace.errors import CheckpointBehindTableError, CheckpointLostError
 from headrace.events.event_hash import hash_positions
+from headrace.ledger.sums import Fate, Hop
 from headrace.model import DeadLetter, Topic
 from headrace.pipelines.batch import BatchCommitter
 from headrace.pipelines.checkpoint import CheckpointFolder
@@ -21,7 +22,6 @@ from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.recording import CountedRows, Ledger, PausedLedger
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
-from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import LedgerColumns, LedgerRule, RangeTally, SinkTally
 from headrace.pipelines.manifest import manifest_table, write_rows
 from headrace.pipelines.positions import CheckpointIds, TablePositions

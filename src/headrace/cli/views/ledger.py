@@ -11,8 +11,9 @@ from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
 from headrace.control.link_balances import LinkBalance
 from headrace.control.reconcile import PipelineBalance, Reconciliation, ReprocessedTimes
+from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
 from headrace.link_ledger.accepted import AcceptedRange
-from headrace.pipelines.ledger.windows import Break, Imbalance, WindowBalance, WindowState
+from headrace.pipelines.ledger.breaks import Break
 
 if TYPE_CHECKING:
     from headrace.control.matched_event_balances import MatchedEventsBalance

@@ -30,10 +30,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace.events.event_hash import Hashes, hash_positions
+from headrace.ledger.sums import Fate, Hop
 from headrace.model import TopicPartition
 from headrace.pipelines.join.events import DecodedEvents, KeyedEvent, KeyedEvents
 from headrace.pipelines.join.partition import JoinedBatch
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine
+from headrace.pipelines.ledger.sums import LedgerLine
 from headrace.pipelines.ledger.tally import (
     Integers,
     LedgerColumns,

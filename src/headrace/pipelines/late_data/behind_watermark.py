@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.ledger.sums import Fate, Hop
 from headrace.model import DeadLetter, DeadLetterLimit
 from headrace.model.name import is_own_column
 from headrace.pipelines.analyzed_plans import analyzed, frame_of, with_children
@@ -22,7 +23,6 @@ from headrace.pipelines.late_data.batch_watermark import rows_behind, watermark_
 from headrace.pipelines.late_data.rule import BEHIND_WATERMARK, time_text
 from headrace.pipelines.ledger.row_lineage import LINEAGE, RowLineage, RowTally
 from headrace.pipelines.ledger.step_ledger import kept_rows, put_step
-from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.manifest import derived_row_letter
 from headrace.pipelines.plan_expressions import items
 from headrace.pipelines.remote_errors import raising_remote_errors

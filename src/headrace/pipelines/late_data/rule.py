@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from headrace.ledger.sums import Fate
 from headrace.model import Metadata
-from headrace.pipelines.ledger.sums import Fate
 from headrace.sinks.api import WriterFactory
 
 LATE_EVENT = "late-event"

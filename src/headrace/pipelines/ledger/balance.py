@@ -8,26 +8,22 @@ from datetime import UTC, datetime
 from itertools import chain
 from math import lcm
 
+from headrace.ledger.sums import FATES, Fate, Hop, Sums
+from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
 from headrace.model import TopicPartition
-from headrace.pipelines.ledger.breaks import breaks_of
+from headrace.pipelines.ledger.breaks import Break, breaks_of
 from headrace.pipelines.ledger.completeness import Completeness, CompletenessBounds
 from headrace.pipelines.ledger.coverage import ALL_WINDOWS, RecordedPositions, coverage_of
 from headrace.pipelines.ledger.entry import LedgerEntry, merged
+from headrace.pipelines.ledger.recount import Recount
 from headrace.pipelines.ledger.reprocessed import (
     ReprocessedEntry,
     by_window,
     explains,
     fills_of,
 )
-from headrace.pipelines.ledger.sums import FATES, Fate, Hop, Sums, added
+from headrace.pipelines.ledger.sums import added
 from headrace.pipelines.ledger.window_sums import WindowSums
-from headrace.pipelines.ledger.windows import (
-    Break,
-    Imbalance,
-    Recount,
-    WindowBalance,
-    WindowState,
-)
 
 _NOTHING_RECORDED: RecordedPositions = {}
 

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from headrace.ledger.sums import Hop
 from headrace.pipelines.ledger.entry import EntryRange, joined
 from headrace.pipelines.ledger.reprocessed import outside
-from headrace.pipelines.ledger.windows import Break
+
+
+@dataclass(frozen=True)
+class Break:
+    """Offsets of a partition that no batch has read, or that several batches have.
+
+    Attributes:
+        hop: always ``offsets``.
+        partition: ``topic/number``.
+        start: the first of the offsets.
+        end: the offset after the last one.
+        is_gap: True: no batch has read them; False: more than one has.
+    """
+
+    partition: str
+    start: int
+    end: int
+    is_gap: bool
+    hop: Hop = Hop.OFFSETS
 
 
 def breaks_of(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace.ledger.windows import WindowState
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.entry import LedgerEntry
-from headrace.pipelines.ledger.windows import WindowState
 
 _MICROSECONDS = 1_000_000
 

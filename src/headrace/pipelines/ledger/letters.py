@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.kafka.dead_letters import StoredDeadLetter
+from headrace.ledger.sums import Hop
+from headrace.ledger.windows import Imbalance
 from headrace.model import TopicPartition
 from headrace.pipelines.late_data.rule import BEHIND_WATERMARK, LATE_EVENT
 from headrace.pipelines.ledger.balance import Balance
-from headrace.pipelines.ledger.sums import Hop
-from headrace.pipelines.ledger.windows import Imbalance
 
 
 @dataclass(frozen=True)

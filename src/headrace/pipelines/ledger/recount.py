@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import SinkError
 from headrace.events.event_hash import hash_texts
-from headrace.pipelines.ledger.sums import HASH_MODULUS, Sums
+from headrace.ledger.sums import HASH_MODULUS, Sums
 from headrace.pipelines.ledger.table_columns import comparable_columns, hash_record_ids
 from headrace.pipelines.ledger.tally import POSITION, LedgerRule
-from headrace.pipelines.ledger.windows import Recount
 from headrace.runtime.extras import require_extra
 from headrace.sinks.api import Snapshot, WindowCounts
 
@@ -24,6 +24,28 @@ FROM {rows} GROUP BY 1
 """
 # No column has the name.
 _ROWS = "_headrace_rows"
+
+
+@dataclass(frozen=True)
+class Recount:
+    """Rows that a table holds.
+
+    Attributes:
+        sums: by start of the window, in seconds since 1970; None: rows without an event time.
+            Bytes are 0, as rows have none.
+        has_ids: whether the rows tell the ids that the ledger counts.
+        without_ids: windows with rows that do not, where others do.
+        failure: why there is none, as a sentence; empty: there is one.
+    """
+
+    sums: Mapping[int | None, Sums] = field(default_factory=dict)
+    has_ids: bool = True
+    failure: str = ""
+    without_ids: frozenset[int | None] = frozenset()
+
+    def compares_ids(self, start: int | None) -> bool:
+        """Returns whether all rows of a window tell their ids."""
+        return self.has_ids and start not in self.without_ids
 
 
 def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ()) -> Recount:

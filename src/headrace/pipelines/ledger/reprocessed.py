@@ -18,8 +18,8 @@ from itertools import chain, combinations
 import msgspec
 
 from headrace.errors import SinkError
+from headrace.ledger.sums import Sums
 from headrace.pipelines.ledger.entry import EntryRange
-from headrace.pipelines.ledger.sums import Sums
 from headrace.runtime import storage
 from headrace.runtime.storage import NO_OPTIONS, Options
 

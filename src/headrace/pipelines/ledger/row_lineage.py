@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, lines_of
+from headrace.ledger.sums import Fate, Hop, Sums
+from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine, lines_of
 from headrace.pipelines.ledger.tally import Integers, LedgerColumns, SinkTally
 
 if TYPE_CHECKING:

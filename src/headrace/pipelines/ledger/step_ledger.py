@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.pipelines.late_data.batch_watermark import rows_behind, watermark_us
 from headrace.pipelines.ledger.row_lineage import LINEAGE, RowLineage, RowTally
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Sums
+from headrace.pipelines.ledger.sums import LedgerLine
 from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.staging import Staging, StepReport
 

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.events.event_hash import Hashes, hash_positions, hash_texts
+from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.model import Metadata, TopicPartition
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, lines_of
+from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine, lines_of
 from headrace.pipelines.source.record_columns import record_offsets
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, added, lines_of
+from headrace.ledger.sums import Fate, Hop, Sums
+from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine, added, lines_of
 
 
 @dataclass(frozen=True, slots=True)

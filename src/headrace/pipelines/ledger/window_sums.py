@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace.ledger.sums import FATES, Fate, Hop, Sums
+from headrace.ledger.windows import Imbalance
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.entry import LedgerEntry
-from headrace.pipelines.ledger.sums import FATES, Fate, Hop, LedgerKey, Sums, added
+from headrace.pipelines.ledger.sums import LedgerKey, added
 from headrace.pipelines.ledger.waiting import all_lines
-from headrace.pipelines.ledger.windows import Imbalance
 
 
 class WindowSums:

@@ -15,13 +15,13 @@ from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import CHUNK_RECORDS, Chunk, Record
 from headrace.kafka.replayed import PartitionId
+from headrace.ledger.sums import Fate, Hop
 from headrace.model import DeadLetter, OffsetRange
 from headrace.pipelines.late_data.batch_watermark import late_watermark_us
 from headrace.pipelines.late_data.event_clock import EventTimeSamples
 from headrace.pipelines.late_data.late_events import LateEvents, OnTime
 from headrace.pipelines.late_data.rule import LATE_EVENT
 from headrace.pipelines.ledger.row_lineage import LINEAGE, lineage_column
-from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import (
     Integers,
     LedgerColumns,

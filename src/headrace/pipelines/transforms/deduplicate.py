@@ -9,11 +9,11 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.ledger.sums import Fate
 from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault, duration
 from headrace.pipelines.column_names import quoted
-from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.transforms.transform import (
     EVENT_TIME,
     MAX_INTERVAL,

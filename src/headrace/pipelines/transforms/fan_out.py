@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from headrace.ledger.sums import Fate
 from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault
-from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.transforms.rules import UNDECIDED, rule_faults, with_every_rule
 from headrace.pipelines.transforms.transform import Transform, new_column, refuse_taken
 

@@ -5,13 +5,15 @@ from datetime import UTC, datetime
 
 import pytest
 
+from headrace.ledger.sums import Fate, Hop, Sums
+from headrace.ledger.windows import WindowState
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry
+from headrace.pipelines.ledger.recount import Recount
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, changes_of
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums
-from headrace.pipelines.ledger.windows import Recount, WindowState
+from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine
 
 HOUR, SECOND_US = 3600, 1_000_000
 ALLOWED = CompletenessBounds(allowed_us=HOUR * SECOND_US)

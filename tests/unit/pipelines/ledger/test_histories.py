@@ -31,14 +31,14 @@ from tests.unit.pipelines.spark_like import (
 
 from headrace import Lake
 from headrace.errors import CheckpointBehindTableError, HeadraceError
+from headrace.ledger.sums import Sums
 from headrace.model import Start, TopicPartition
 from headrace.pipelines.ledger import recording
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.history import read_history
+from headrace.pipelines.ledger.recount import Recount
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder, changes_of
-from headrace.pipelines.ledger.sums import Sums
-from headrace.pipelines.ledger.windows import Recount
 from headrace.pipelines.positions import CheckpointIds, held_positions, newest_checkpoint
 from headrace.pipelines.reprocessing.part import ReprocessedPart
 from headrace.pipelines.reprocessing.plan import ReprocessPlan

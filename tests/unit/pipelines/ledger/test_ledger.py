@@ -28,6 +28,7 @@ from tests.unit.pipelines.spark_like import (
 )
 
 from headrace.events.event_hash import hash_positions, hash_texts
+from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.model import OffsetRange, Start, TopicPartition
 from headrace.pipelines.ledger import recording
 from headrace.pipelines.ledger.balance import Balance
@@ -40,7 +41,7 @@ from headrace.pipelines.ledger.recording import (
     RecordedBatch,
 )
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, added
+from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine, added
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.ledger.waiting import Waiting
 from headrace.pipelines.positions import CheckpointIds

@@ -13,13 +13,13 @@ from tests.unit.pipelines.late_data.test_late_events import (
     Timed,
 )
 
+from headrace.ledger.sums import Fate, Hop
 from headrace.model import OffsetRange, event_schema
 from headrace.pipelines.late_data.late_events import LateEvents, OnTime
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import LedgerEntry
-from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import LedgerRule, RangeTally
 from headrace.pipelines.source.reader import RangeReader
 from headrace.testing.memory import MemoryCluster

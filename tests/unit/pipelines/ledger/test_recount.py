@@ -10,15 +10,14 @@ from headrace import UnsafeValues
 from headrace.errors import SinkError
 from headrace.events.event_hash import hash_positions, hash_texts
 from headrace.kafka.dead_letters import StoredDeadLetter
+from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.model import DeadLetter, TopicPartition
 from headrace.pipelines.late_data.rule import LATE_EVENT
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.letters import recount_letters
-from headrace.pipelines.ledger.recount import added_counts, recount
-from headrace.pipelines.ledger.sums import Fate, Hop, Sums
+from headrace.pipelines.ledger.recount import Recount, added_counts, recount
 from headrace.pipelines.ledger.table_columns import ledger_columns
 from headrace.pipelines.ledger.tally import POSITION, LedgerRule
-from headrace.pipelines.ledger.windows import Recount
 from headrace.sinks.api import WindowCounts
 from headrace.sinks.lake.snapshot import lake_snapshot
 

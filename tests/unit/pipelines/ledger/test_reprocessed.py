@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace.errors import SinkError
+from headrace.ledger.sums import Sums
 from headrace.pipelines.ledger.entry import EntryRange
 from headrace.pipelines.ledger.history import read_history, versions_in
 from headrace.pipelines.ledger.reprocessed import (
@@ -16,7 +17,6 @@ from headrace.pipelines.ledger.reprocessed import (
     explains,
     outside,
 )
-from headrace.pipelines.ledger.sums import Sums
 
 TIMES = datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)
 A, B = Sums(2, 0, 11), Sums(1, 0, 300)

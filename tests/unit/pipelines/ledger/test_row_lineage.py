@@ -5,6 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.pipelines.ledger.row_lineage import (
     LINEAGE,
     RowLineage,
@@ -13,7 +14,7 @@ from headrace.pipelines.ledger.row_lineage import (
     lineage_type,
     without_lineage,
 )
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, Sums, added
+from headrace.pipelines.ledger.sums import LedgerKey, added
 from headrace.pipelines.ledger.tally import LedgerColumns, SinkTally
 
 NO_WINDOW = np.iinfo(np.int64).min

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.events.event_hash import hash_texts
+from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.model import TopicPartition
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, Sums, added
+from headrace.pipelines.ledger.sums import LedgerKey, added
 from headrace.pipelines.ledger.tally import LedgerRule, RangeTally, SinkTally, value_bytes
 
 CLICKS = TopicPartition("clicks", 0)

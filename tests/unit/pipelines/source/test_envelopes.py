@@ -9,6 +9,7 @@ import pytest
 from tests.contracts.source import event, spec
 from tests.unit.pipelines.source.test_reader import Records, UnreadableHeaders
 
+from headrace.ledger.sums import Fate, Hop
 from headrace.model import (
     ArrayEnvelope,
     LinesEnvelope,
@@ -18,7 +19,6 @@ from headrace.model import (
     Raw,
     TopicPartition,
 )
-from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.reader import RangeReader

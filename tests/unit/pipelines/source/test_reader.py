@@ -11,8 +11,8 @@ from headrace import EpochMillis
 from headrace.errors import RecordsDeletedError
 from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.kafka.range_reader import Chunk
+from headrace.ledger.sums import Fate
 from headrace.model import Metadata, OffsetRange, TopicPartition, event_schema
-from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.source.datasource import row_schema
 from headrace.pipelines.source.reader import RangeReader, ReadRange, TaskReader

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.contracts.source import spec
 
 from headrace.kafka.dead_letter_limiter import BadRuns
+from headrace.ledger.sums import Fate, Hop
 from headrace.model import EpochMillis, Metadata, OffsetRange, TopicPartition, event_schema
 from headrace.pipelines.late_data.rule import LateRule
-from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.source.reader import RangeReader
 from headrace.sinks.api import RejectedRow

@@ -1,5 +1,6 @@
+from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.model import DeadLetter, OffsetRange, TopicPartition
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums
+from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine
 from headrace.pipelines.source import staging as staging_module
 from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.staging import Staging, StepReport, driver_staging

@@ -1,13 +1,13 @@
-"""What the ledger says of a window, and what it is compared with."""
+"""What the ledger says of a window."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
-from headrace.pipelines.ledger.sums import Fate, Hop, Sums
+from headrace.ledger.sums import Fate, Hop
 
 
 class WindowState(enum.StrEnum):
@@ -45,27 +45,8 @@ class Imbalance:
 
 
 @dataclass(frozen=True)
-class Break:
-    """Offsets of a partition that no batch has read, or that several batches have.
-
-    Attributes:
-        hop: always ``offsets``.
-        partition: ``topic/number``.
-        start: the first of the offsets.
-        end: the offset after the last one.
-        is_gap: True: no batch has read them; False: more than one has.
-    """
-
-    partition: str
-    start: int
-    end: int
-    is_gap: bool
-    hop: Hop = Hop.OFFSETS
-
-
-@dataclass(frozen=True)
 class WindowBalance:
-    """One window of a pipeline.
+    """One window of a pipeline or of a link.
 
     Attributes:
         start: of the window; None: events without an event time.
@@ -86,25 +67,3 @@ class WindowBalance:
     unknown: str = ""
     rows: int | None = None
     side_rows: int | None = None
-
-
-@dataclass(frozen=True)
-class Recount:
-    """Rows that a table holds.
-
-    Attributes:
-        sums: by start of the window, in seconds since 1970; None: rows without an event time.
-            Bytes are 0, as rows have none.
-        has_ids: whether the rows tell the ids that the ledger counts.
-        without_ids: windows with rows that do not, where others do.
-        failure: why there is none, as a sentence; empty: there is one.
-    """
-
-    sums: Mapping[int | None, Sums] = field(default_factory=dict)
-    has_ids: bool = True
-    failure: str = ""
-    without_ids: frozenset[int | None] = frozenset()
-
-    def compares_ids(self, start: int | None) -> bool:
-        """Returns whether all rows of a window tell their ids."""
-        return self.has_ids and start not in self.without_ids
