@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from headrace.control.project import LoadedProject
 from headrace.control.query_registry import declared_queries
 from headrace.control.services import broker_config
-from headrace.kafka.client import (
-    ClientConfig,
-    describe,
-    earliest_offsets,
-    high_watermarks,
-)
-from headrace.kafka.range_reader import Record, read_records
-from headrace.model import OffsetRange
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.table import table_records
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance.leases import LEASE_MS, Lease, LeaseTable, read_claim, slots_of
 from headrace.runtime.clock import now_in_ms
@@ -102,20 +96,10 @@ def _slot(number: int, partitions: range, lease: Lease | None, now_ms: int) -> I
 
 def _leases(config: ClientConfig, topic: str, slots: int) -> LeaseTable:
     table = LeaseTable(slots)
-    live = describe(config, [topic]).get(topic)
-    if live is None:
-        return table
-    starts = earliest_offsets(config, live.all_partitions)
-    ends = high_watermarks(config, live.all_partitions)
-    ranges = [OffsetRange(partition, starts[partition], end) for partition, end in ends.items()]
-    for record in read_records(config, "headrace.leases", ranges):
-        _take(table, record)
+    for record in table_records(config, topic, "headrace.leases"):
+        try:
+            slot, claim = read_claim(record.key(), record.value())
+        except ValueError:
+            continue  # written by another program; instances leave it out, too
+        table.take(slot, claim, record.timestamp()[1], now=0.0)
     return table
-
-
-def _take(table: LeaseTable, record: Record) -> None:
-    try:
-        slot, claim = read_claim(record.key(), record.value())
-    except ValueError:
-        return  # written by another program; instances leave it out, too
-    table.take(slot, claim, record.timestamp()[1], now=0.0)

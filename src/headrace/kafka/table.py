@@ -78,9 +78,22 @@ _SETTLE_SECONDS = 120.0  # a transaction that was left open ends after a minute
 def read_table(config: ClientConfig, name: str, *, settled: bool = False) -> dict[bytes, bytes]:
     """Returns the newest value of each key that is not deleted; empty if there is no such topic.
 
+    Arguments and errors are those of :func:`table_records`.
+    """
+    records = table_records(config, name, settled=settled)
+    table = {key: record.value() for record in records if (key := record.key()) is not None}
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def table_records(
+    config: ClientConfig, name: str, group: str = _GROUP, *, settled: bool = False
+) -> Iterator[Record]:
+    """Yields the records of a topic, up to its end of now; none if there is no such topic.
+
     Args:
         config: librdkafka's settings of the cluster.
         name: name of the topic.
+        group: name by which brokers know the consumer; it joins no group.
         settled: waits for open transactions to end. Until they do, readers of committed records
             see nothing that was written after they began, not even what others have committed.
 
@@ -90,7 +103,7 @@ def read_table(config: ClientConfig, name: str, *, settled: bool = False) -> dic
     """
     live = describe(config, [name]).get(name)
     if live is None:
-        return {}
+        return
     starts = earliest_offsets(config, live.all_partitions)
     if settled:
         ends, limit = high_watermarks(config, live.all_partitions), _SETTLE_SECONDS
@@ -98,9 +111,7 @@ def read_table(config: ClientConfig, name: str, *, settled: bool = False) -> dic
         latest, limit = latest_offsets(config, live.all_partitions), _SILENCE_SECONDS
         ends = {partition: end for partition, (end, _) in latest.items()}
     ranges = [OffsetRange(partition, starts[partition], end) for partition, end in ends.items()]
-    records = read_records(config, _GROUP, ranges, silence_limit_seconds=limit)
-    table = {key: record.value() for record in records if (key := record.key()) is not None}
-    return {key: value for key, value in table.items() if value is not None}
+    yield from read_records(config, group, ranges, silence_limit_seconds=limit)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import pytest
 from headrace import StandingQueries
 from headrace.control import query_instances
 from headrace.control.query_instances import UNCOVERED_MS, instance_slots, uncovered_partitions
-from headrace.kafka.client import LiveTopic
 from headrace.queries.instance.leases import Claim
 
 NOW_MS = 1_800_000_000_000
@@ -40,12 +39,7 @@ def slots(monkeypatch):
                 records.append(
                     record(slot, msgspec.structs.replace(claim, is_release=True), NOW_MS)
                 )
-        topic = QUERIES.leases_topic
-        live = {topic: LiveTopic(topic, "id", 1, 1)}
-        monkeypatch.setattr(query_instances, "describe", lambda *_: live)
-        for offsets in ("earliest_offsets", "high_watermarks"):
-            monkeypatch.setattr(query_instances, offsets, lambda _, all_: dict.fromkeys(all_, 0))
-        monkeypatch.setattr(query_instances, "read_records", lambda *_: records)
+        monkeypatch.setattr(query_instances, "table_records", lambda *_: records)
         return instance_slots({}, QUERIES, NOW_MS)
 
     return of

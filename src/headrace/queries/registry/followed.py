@@ -15,7 +15,8 @@ class FollowedRegistry:
     """The registered queries of a topic, which is read to its end by each call of :meth:`table`.
 
     Queries are kept for an hour after the last call, so that a call reads only later records. Used
-    by one thread at a time.
+    by one thread at a time. It is no :class:`~headrace.kafka.table.HeldTable`, whose reads wait for
+    brokers for minutes: a client waits for the answer.
 
     Args:
         name: name of the topic.
