@@ -26,7 +26,7 @@ from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.join.slices import slice_length_us
 from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes, event_offsets
-from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import LedgerEntry
 from headrace.pipelines.ledger.tally import (
@@ -379,4 +379,4 @@ def read_lines(partition, events, taker=None):
 
 
 def balance(entries):
-    return Balance(entries, CompletenessBounds(0), has_steps=False, is_join=True)
+    return HopComparison(entries, CompletenessBounds(0), has_steps=False, is_join=True)

@@ -30,14 +30,13 @@ from headrace.cli.views.topics import producing
 from headrace.cli.views.workers import ResetResult, WorkerStandings, working
 from headrace.control.accepted_ranges import AcceptedLoss
 from headrace.control.dispatchers import DispatchedPartition, RouteStanding
-from headrace.control.link_balances import LinkBalance
-from headrace.control.matched_event_balances import MatchedEventsBalance
+from headrace.control.matched_event_balances import MatchedEventsBook
 from headrace.control.mergers import MergedPartition, MergerStanding
 from headrace.control.mirrors import MirroredPartition, MirrorStanding
 from headrace.control.produce import RejectedLine
-from headrace.control.query_balances import QueryBalance
+from headrace.control.query_balances import QueryBook
 from headrace.control.query_instances import InstanceSlot
-from headrace.control.reconcile import PipelineBalance, Reconciliation, ReprocessedTimes
+from headrace.control.reconcile import Reconciliation
 from headrace.control.reprocess import ReprocessResult
 from headrace.control.standing_queries import CheckedQuery
 from headrace.control.worker_reset import Reset
@@ -47,9 +46,11 @@ from headrace.kafka.tail import TailedHeader, TailedRecord
 from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
 from headrace.link_ledger.accepted import AcceptedRange
+from headrace.link_ledger.book import LinkBook
 from headrace.model import OffsetRange, TopicPartition
 from headrace.offline_files import LoadStats
 from headrace.offline_files.progress import CounterRange, LoadProgress
+from headrace.pipelines.ledger.book import PipelineBook, ReprocessedTimes
 from headrace.pipelines.ledger.breaks import Break
 from headrace.pipelines.ledger.letters import LetterRecount
 from headrace.pipelines.reprocessing.plan import ReprocessPlan, ReprocessProgress
@@ -140,7 +141,7 @@ _WINDOW = WindowBalance(
 )
 BALANCES = Reconciliation(
     (
-        PipelineBalance(
+        PipelineBook(
             "sales",
             3_600,
             (Break("clicks/0", 5, 7, is_gap=True),),
@@ -151,10 +152,8 @@ BALANCES = Reconciliation(
             not_recounted=("kafka sales",),
             uncounted=("a batch without an entry",),
         ),
-        PipelineBalance("views", 0, (), (), unknown="it has no entries"),
-    ),
-    (
-        LinkBalance(
+        PipelineBook("views", 0, (), (), unknown="it has no entries"),
+        LinkBook(
             "mirror",
             "warsaw",
             "waw clicks",
@@ -164,9 +163,7 @@ BALANCES = Reconciliation(
             (AcceptedRange("clicks", "id1", "id2", 1, 10, 20, _TIME, "retention", 30, 40),),
             "",
         ),
-    ),
-    (
-        QueryBalance(
+        QueryBook(
             "ads",
             "clicks",
             WindowState.BALANCED,
@@ -176,9 +173,7 @@ BALANCES = Reconciliation(
             (_DIFFERENCE,),
             "no snapshot",
         ),
-    ),
-    (
-        MatchedEventsBalance(
+        MatchedEventsBook(
             "ads", "clicks", WindowState.UNKNOWN, 1, 2, 3, 4, 5, (_DIFFERENCE,), "no query"
         ),
     ),

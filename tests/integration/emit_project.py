@@ -17,7 +17,7 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import Origin
 from headrace.control import load_project
-from headrace.control.matched_event_balances import balance_matched_events
+from headrace.control.matched_event_balances import matched_events_books
 from headrace.control.matched_events_run import matched_events_run
 from headrace.control.query_registry import cancel_query, register_query
 from headrace.kafka.client import client_config, committed, connected_producer, consumer
@@ -175,7 +175,7 @@ class EmitProject:
         assert sender.flush(FLUSH_SECONDS) == 0
 
     def balance(self):
-        (balance,) = balance_matched_events(self.loaded, [self.queries])
+        (balance,) = matched_events_books(self.loaded, self.queries)
         return balance
 
     def differences(self):

@@ -72,7 +72,7 @@ class EnvelopeFlow(Flow):
 
     def balance(self, pipeline, *, recount=True):
         request = ReconcileRequest(recount=recount)
-        return reconcile(self.project(pipeline), [pipeline], request).pipelines[0]
+        return reconcile(self.project(pipeline), [pipeline], request).books[0]
 
     def singles(self):
         """Returns the records of single events: those of a partition in their order."""

@@ -44,7 +44,7 @@ def balance(flow, *pipelines, request=RECOUNT):
     settings = flow.settings(kafka=kafka)
     project = LoadedProject(settings, {}, {pipeline.name: pipeline for pipeline in pipelines})
     result = reconcile(project, pipelines[:1], request)
-    return result.pipelines[0]
+    return result.books[0]
 
 
 def states(balance):

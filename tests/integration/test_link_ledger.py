@@ -32,7 +32,7 @@ from headrace.kafka.topics import delete_topic
 from headrace.ledger.sums import Fate
 from headrace.ledger.windows import WindowState
 from headrace.link_ledger import ends
-from headrace.link_ledger.balance import link_windows
+from headrace.link_ledger.book import link_windows
 from headrace.link_ledger.records import (
     NotCountedError,
     first_values,

@@ -15,7 +15,7 @@ from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.control import matched_event_balances as module
-from headrace.control.matched_event_balances import balance_matched_events
+from headrace.control.matched_event_balances import matched_events_books
 from headrace.control.query_registry import registered_queries, update_query
 from headrace.kafka import resume
 from headrace.kafka.client import admin_request, commit, connected_producer, describe
@@ -215,7 +215,7 @@ def test_where_no_query_is_left_nothing_is_compared(project):
     begun(project)
     project.cancel("all")
     project.begin()
-    assert balance_matched_events(project.loaded, [project.queries]) == ()
+    assert [*matched_events_books(project.loaded, project.queries)] == []
     project.send(10)
     project.register("new", ALL)
     assert "has not seen the queries of now yet" in project.balance().unknown

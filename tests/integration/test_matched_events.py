@@ -16,7 +16,7 @@ from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import wait_for
 
 from headrace import Origin, Project
-from headrace.control.matched_event_balances import balance_matched_events
+from headrace.control.matched_event_balances import matched_events_books
 from headrace.errors import QueryMissingError
 from headrace.kafka.topics import delete_topic
 from headrace.queries.matched_events.positions import commit_positions, committed_positions
@@ -199,7 +199,7 @@ def test_a_process_whose_place_was_taken_ends_and_leaves_it_alone(project):
 
 def test_what_is_missing_or_too_many_is_told(project):
     """Positions are committed behind an event that was not sent, and another program sends one."""
-    assert balance_matched_events(project.loaded, [project.queries]) == ()
+    assert [*matched_events_books(project.loaded, project.queries)] == []
     project.register("cheap", CHEAP)
     assert "has not looked at" in project.balance().unknown
     with project.running():

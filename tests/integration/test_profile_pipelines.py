@@ -184,10 +184,10 @@ def test_the_ledger_accounts_for_rows_that_are_expired(flow, server):
     assert outcome.figures["profile_expired_rows"] == 5
     settings = flow.settings(kafka=KafkaSettings(bootstrap_servers=flow.broker.bootstrap_servers))
     project = LoadedProject(settings, {}, {"fused": pipeline})
-    [shown] = reconcile(project, [pipeline], ReconcileRequest()).pipelines
+    [shown] = reconcile(project, [pipeline], ReconcileRequest()).books
     assert sum(window.read for window in shown.windows) == 65
     assert shown.windows[0].state is WindowState.BALANCED
     assert not shown.is_unbalanced
-    [counted] = reconcile(project, [pipeline], ReconcileRequest(recount=True)).pipelines
+    [counted] = reconcile(project, [pipeline], ReconcileRequest(recount=True)).books
     assert counted.not_recounted == ("profiles users",)
     assert counted.windows == shown.windows

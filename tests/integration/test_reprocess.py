@@ -104,7 +104,7 @@ def run(flow, pipeline):
 
 def balance(flow, pipeline):
     request = ReconcileRequest(recount=True)
-    return reconcile(project(flow, pipeline), [pipeline], request).pipelines[0]
+    return reconcile(project(flow, pipeline), [pipeline], request).books[0]
 
 
 def content(flow, table="fused"):

@@ -22,7 +22,7 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 from headrace import BatchLimits, Lake, StandingQueries, Topic
 from headrace.control.batch_queries import BatchQueriesCheck
 from headrace.control.project import LoadedProject
-from headrace.control.query_balances import query_balances
+from headrace.control.query_balances import query_books
 from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.errors import MatchedRecordsDeletedError
 from headrace.kafka.client import admin_request, describe, producer
@@ -318,7 +318,7 @@ def test_a_batch_that_is_committed_meanwhile_is_neither_missing_nor_too_many(que
     settings = queries.flow.settings(kafka=kafka)
     project = LoadedProject(settings, {}, {"match": queries.pipeline})
     request = ReconcileRequest(recount=True)
-    (balance,) = reconcile(project, [queries.pipeline], request).pipelines
+    (balance,) = reconcile(project, [queries.pipeline], request).books
     assert (balance.breaks, batches) == ((), [])
     assert WindowState.UNBALANCED not in {window.state for window in balance.windows}
     assert sum(window.read for window in balance.windows) >= 9
@@ -468,7 +468,7 @@ def test_batches_say_which_queries_they_had(queries):
 
 def balance(queries, **options):
     topics = [queries.topic.name]
-    [balance] = query_balances(queries.flow.client, queries.declared, topics, **options)
+    [balance] = query_books(queries.flow.client, queries.declared, topics, **options)
     return balance
 
 
@@ -485,7 +485,7 @@ def test_every_match_is_accounted_for(queries):
     assert (known.state, known.differences, known.unknown) == (WindowState.BALANCED, (), "")
     assert known.counts == TopicCounts(sent=15, taken=15, ended=6, late=3, open=6)
     assert (known.in_results, known.waiting) == (6, 0)
-    [other] = query_balances(queries.flow.client, queries.declared, ["others"])
+    [other] = query_books(queries.flow.client, queries.declared, ["others"])
     assert other.unknown == "no batch of its events was matched yet"
 
 

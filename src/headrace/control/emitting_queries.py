@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from headrace.errors import TopicMissingError
 from headrace.kafka.cluster import KafkaCluster
+from headrace.ledger.balance import NotCountedError
 from headrace.queries.match.held import RegistryPoint, RegistryReader
 from headrace.queries.match.rules import RuleSet
 from headrace.queries.matched_events.matched_position import MatchedQueries
@@ -13,10 +14,6 @@ from headrace.queries.matched_events.matched_topic import MatchedTopic
 from headrace.queries.matched_events.rules import MAX_SHAPES, NO_QUERIES, hash_of
 
 _EMIT = "`headrace query emit`"
-
-
-class UnknownBalanceError(Exception):
-    """Raised if it is not known whether matched events balance; the message says why."""
 
 
 class EmittingQueries:
@@ -41,25 +38,25 @@ class EmittingQueries:
             committed: the queries that were committed with the positions of partitions.
 
         Raises:
-            UnknownBalanceError: if the queries can't be determined.
+            NotCountedError: if the queries can't be determined.
             ReferenceRecreatedError: if the topic of queries is created again meanwhile.
             RecordsDeletedError: if Kafka deletes records of queries meanwhile.
             BrokerUnreachableError: if the brokers do not answer.
         """
         if len({(rules.hash, rules.schema, rules.registry) for rules in committed}) > 1:
-            raise UnknownBalanceError("partitions are matched with different queries: ask again")
+            raise NotCountedError("partitions are matched with different queries: ask again")
         last = next(iter(committed))
         if last.hash == NO_QUERIES:
             if self.asks_now():
-                raise UnknownBalanceError(f"{_EMIT} has not seen the queries of now yet")
+                raise NotCountedError(f"{_EMIT} has not seen the queries of now yet")
             return None
         if last.schema != self._schema_hash:
-            raise UnknownBalanceError(
+            raise NotCountedError(
                 f"the event class has changed since {_EMIT} was started: start it again"
             )
         now = self._end()
         if now is None or now.topic_id != last.registry.topic_id:
-            raise UnknownBalanceError(f"topic {self._reader.registry} was recreated")
+            raise NotCountedError(f"topic {self._reader.registry} was recreated")
         # Kafka may have deleted records of queries that were renewed since: then the queries of now
         # may be the same.
         for point in (last.registry, now):
@@ -68,8 +65,8 @@ class EmittingQueries:
                 return queries.rules
         shapes = {rule.shape.key for rule in queries.rules if rule.shape.emits_events}
         if len(shapes) > MAX_SHAPES:
-            raise UnknownBalanceError(f"queries of more than {MAX_SHAPES:,} shapes are left out")
-        raise UnknownBalanceError(
+            raise NotCountedError(f"queries of more than {MAX_SHAPES:,} shapes are left out")
+        raise NotCountedError(
             f"queries have come, changed or ended since {_EMIT} looked at them, and Kafka has "
             "deleted those of then"
         )

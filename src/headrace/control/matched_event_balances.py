@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
-from headrace.control.emitting_queries import EmittingQueries, UnknownBalanceError
+from headrace.control.emitting_queries import EmittingQueries
 from headrace.control.project import LoadedProject
 from headrace.control.query_registry import matched_topics
 from headrace.control.query_sample import newest_ranges
@@ -22,6 +23,7 @@ from headrace.errors import (
 )
 from headrace.kafka.client import describe, earliest_offsets, watermarks
 from headrace.kafka.range_reader import read_records
+from headrace.ledger.balance import Book, BookLine, NotCountedError
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import Imbalance, WindowState
 from headrace.model import OffsetRange, Topic, TopicPartition
@@ -44,7 +46,7 @@ _GROUP = "headrace.reconcile"
 
 
 @dataclass(frozen=True)
-class MatchedEventsBalance:
+class MatchedEventsBook(Book):
     """The matched events of one topic: an event counts once for every query that it matches.
 
     Attributes:
@@ -61,6 +63,9 @@ class MatchedEventsBalance:
         unknown: what is not known, as sentences; empty if everything is known.
     """
 
+    section: ClassVar = "matched_events"
+    heading: ClassVar = "matched events of {0.queries}"
+
     queries: str
     topic: str
     state: WindowState
@@ -72,29 +77,35 @@ class MatchedEventsBalance:
     differences: tuple[Imbalance, ...] = ()
     unknown: str = ""
 
+    def columns(self) -> tuple[str, ...]:
+        """Returns the titles of figures."""
+        return ("events", "matches", "in topic", "lag", "skipped")
 
-def balance_matched_events(
-    project: LoadedProject, queries: Iterable[StandingQueries]
-) -> tuple[MatchedEventsBalance, ...]:
-    """Returns the balances of the topics whose matched events are sent on.
+    def lines(self) -> Iterator[BookLine]:
+        """Yields the line of the topic."""
+        figures = (self.events, self.matches, self.in_topic, self.lag, self.skipped)
+        yield BookLine(self.topic, self.state, figures, self.differences, self.unknown)
+
+
+def matched_events_books(
+    project: LoadedProject, declared: StandingQueries
+) -> Iterator[MatchedEventsBook]:
+    """Yields the books of the topics whose matched events are sent on.
 
     Raises:
         AuthorizationError: if an ACL is missing.
     """
-    return tuple(
-        balance
-        for declared in queries
-        for _, topic in sorted(matched_topics(project, declared.name).items())
-        for balance in _balance(project, declared, topic)
-    )
+    for _, topic in sorted(matched_topics(project, declared.name).items()):
+        if (book := _book(project, declared, topic)) is not None:
+            yield book
 
 
-def _balance(
+def _book(
     project: LoadedProject, declared: StandingQueries, topic: Topic
-) -> Iterator[MatchedEventsBalance]:
-    """Yields the balance of a topic if it has queries with MATCHED EVENTS EMIT."""
+) -> MatchedEventsBook | None:
+    """Returns the book of a topic if it has queries with MATCHED EVENTS EMIT."""
     try:
-        balance = _Comparison(project, declared, topic).balance()
+        return _Comparison(project, declared, topic).book()
     except (
         BrokerUnreachableError,
         MatchedEventsFormatError,
@@ -102,18 +113,16 @@ def _balance(
         RecordsUnreadableError,
         ReferenceRecreatedError,
         TopicMissingError,
-        UnknownBalanceError,
+        NotCountedError,
     ) as error:
         state, reason = WindowState.UNKNOWN, str(error)
-        balance = MatchedEventsBalance(declared.name, topic.name, state, unknown=reason)
-    if balance is not None:
-        yield balance
+        return MatchedEventsBook(declared.name, topic.name, state, unknown=reason)
 
 
 class _Comparison:
     """The comparison of one topic. Used once.
 
-    Partitions whose balance is unknown are left out, so differences of other partitions are shown.
+    Partitions of which it is unknown are left out, so differences of other partitions are shown.
     """
 
     def __init__(self, project: LoadedProject, declared: StandingQueries, topic: Topic) -> None:
@@ -124,11 +133,11 @@ class _Comparison:
         self._queries = EmittingQueries(self._matched)
         self._unknown: list[str] = []
 
-    def balance(self) -> MatchedEventsBalance | None:
-        """Returns the balance; ``None`` if no query sends matched events on.
+    def book(self) -> MatchedEventsBook | None:
+        """Returns the book; ``None`` if no query sends matched events on.
 
         Raises:
-            UnknownBalanceError: if the balance is unknown for all partitions.
+            NotCountedError: if the balance is unknown for all partitions.
         """
         # Positions are read before queries, so the queries of a position are registered by then.
         positions = self._positions()
@@ -140,11 +149,11 @@ class _Comparison:
         if rules is None:
             return None
         if self._matched.topic.is_compacted:
-            raise UnknownBalanceError(
+            raise NotCountedError(
                 f"{self._matched.topic.name} is compacted: events are gone that have been sent"
             )
-        if new := [source for source in positions if source not in queries]:
-            self._unknown.append(f"`headrace query emit` has not looked at {_paths(new)} yet")
+        if new := ", ".join(source.path for source in positions if source not in queries):
+            self._unknown.append(f"`headrace query emit` has not looked at {new} yet")
         marks = watermarks(self._config, positions)
         known: dict[TopicPartition, tuple[int, int]] = {}
         for source, of_source in queries.items():
@@ -158,12 +167,30 @@ class _Comparison:
                     "it has not looked at"
                 )
         counts = self._compared(newest_ranges(known, MAX_EVENTS), queries, rules)
-        balance = self._balance_of(counts)
+        differences = tuple(
+            Imbalance(Hop.MATCHED_EVENTS, number, partition=source.path)
+            for source, of_source in counts.items()
+            for number in (of_source.missing, -of_source.too_many)
+            if number
+        )
+        events = sum(of_partition.events for of_partition in counts.values())
+        if not events and not self._unknown:
+            self._unknown.append(
+                "no event was looked at since the queries, the event class or a topic have changed"
+            )
+        unknown = "; ".join(self._unknown)
         starts = {p: max(at.offset, marks[p][0]) for p, at in positions.items()}
-        return replace(
-            balance,
-            lag=sum(max(marks[p][1] - offset, 0) for p, offset in starts.items()),
-            skipped=sum(at.skipped for at in positions.values()),
+        return MatchedEventsBook(
+            self._matched.queries.name,
+            self._matched.topic.name,
+            WindowState.of(differences, unknown),
+            events,
+            sum(of_partition.matches for of_partition in counts.values()),
+            sum(of_partition.in_topic for of_partition in counts.values()),
+            sum(max(marks[p][1] - offset, 0) for p, offset in starts.items()),
+            sum(at.skipped for at in positions.values()),
+            differences,
+            unknown,
         )
 
     def _positions(self) -> dict[TopicPartition, MatchedPosition]:
@@ -177,7 +204,7 @@ class _Comparison:
             if at.topic_id != live[name].topic_id:
                 continue
             if target not in live or at.target_id != live[target].topic_id:
-                raise UnknownBalanceError(f"topic {target} was recreated")
+                raise NotCountedError(f"topic {target} was recreated")
             positions[source] = at
         return positions
 
@@ -185,13 +212,13 @@ class _Comparison:
         """Checks that no query asks for matched events.
 
         Raises:
-            UnknownBalanceError, MatchedEventsFormatError, TopicMissingError: if a query does.
+            NotCountedError, MatchedEventsFormatError, TopicMissingError: if a query does.
         """
         if not self._queries.asks_now():
             return
         check_format(self._matched.topic)
         self._matched.live()
-        raise UnknownBalanceError("`headrace query emit` has not looked at it yet")
+        raise NotCountedError("`headrace query emit` has not looked at it yet")
 
     def _compared(
         self,
@@ -248,36 +275,3 @@ class _Comparison:
         source, target = events.partition, self._matched.target(events.partition)
         firsts = earliest_offsets(self._config, [source, target])
         return firsts[source] > events.start or firsts[target] > scan_from
-
-    def _balance_of(
-        self, counts: Mapping[TopicPartition, MatchedEventCounts]
-    ) -> MatchedEventsBalance:
-        differences = tuple(_differences(counts))
-        events = sum(of_partition.events for of_partition in counts.values())
-        if not events and not self._unknown:
-            self._unknown.append(
-                "no event was looked at since the queries, the event class or a topic have changed"
-            )
-        state = WindowState.UNKNOWN if self._unknown else WindowState.BALANCED
-        return MatchedEventsBalance(
-            self._matched.queries.name,
-            self._matched.topic.name,
-            WindowState.UNBALANCED if differences else state,
-            events,
-            sum(of_partition.matches for of_partition in counts.values()),
-            sum(of_partition.in_topic for of_partition in counts.values()),
-            differences=differences,
-            unknown="; ".join(self._unknown),
-        )
-
-
-def _differences(counts: Mapping[TopicPartition, MatchedEventCounts]) -> Iterator[Imbalance]:
-    for partition, of_partition in counts.items():
-        for number in (of_partition.missing, -of_partition.too_many):
-            if number:
-                path = partition.path
-                yield Imbalance(Hop.MATCHED_EVENTS, number, 0, ids_differ=False, partition=path)
-
-
-def _paths(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(partition.path for partition in partitions)

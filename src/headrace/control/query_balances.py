@@ -6,13 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-from headrace.control.project import LoadedProject
-from headrace.control.query_registry import matched_topics
-from headrace.control.services import broker_config
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import ClientConfig, describe, watermarks
 from headrace.kafka.range_reader import Record, read_backwards, read_records
+from headrace.ledger.balance import Book, BookLine
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import Imbalance, WindowState
 from headrace.model import OffsetRange, TopicPartition
@@ -28,11 +27,12 @@ from headrace.queries.records.snapshots import (
 # An instance writes its position every 5 s. Where it writes a snapshot of every open window first,
 # there are as many records between two positions as there are windows.
 _MAX_LOOK_OFFSETS = 20_000_000
+QUERY_COLUMNS = ("matched", "in results", "waiting", "in open windows", "late", "faulty")
 _CATCHING_UP = "an instance that has started over takes records that its windows have already"
 
 
 @dataclass(frozen=True)
-class QueryBalance:
+class QueryBook(Book):
     """The matches of one topic: an event counts once for every query and window that it is in.
 
     Attributes:
@@ -46,6 +46,9 @@ class QueryBalance:
         unknown: why it is not known whether the matches balance, as a sentence; empty if it is.
     """
 
+    section: ClassVar = "queries"
+    heading: ClassVar = "standing queries {0.queries}"
+
     queries: str
     topic: str
     state: WindowState
@@ -55,37 +58,29 @@ class QueryBalance:
     differences: tuple[Imbalance, ...] = ()
     unknown: str = ""
 
+    def columns(self) -> tuple[str, ...]:
+        """Returns the titles of counts: what ``matched`` lacks, the differences say."""
+        return QUERY_COLUMNS
 
-def balance_queries(
-    project: LoadedProject, queries: Iterable[StandingQueries]
-) -> tuple[QueryBalance, ...]:
-    """Returns the balances of standing queries; they are unknown if the brokers do not answer.
-
-    Raises:
-        AuthorizationError: if an ACL is missing.
-    """
-    balances: list[QueryBalance] = []
-    for declared in queries:
-        topics = sorted(matched_topics(project, declared.name))
-        try:
-            balances += query_balances(broker_config(project.settings), declared, topics)
-        except BrokerUnreachableError as error:
-            state, nothing = WindowState.UNKNOWN, TopicCounts()
-            for topic in topics:
-                unknown = QueryBalance(declared.name, topic, state, nothing, unknown=str(error))
-                balances.append(unknown)
-    return tuple(balances)
+    def lines(self) -> Iterator[BookLine]:
+        """Yields the line of the topic."""
+        counts = self.counts
+        ended = (self.in_results, self.waiting)
+        figures = (counts.sent, *ended, counts.open, counts.late, counts.faulty)
+        unknown = "" if self.differences else self.unknown
+        yield BookLine(self.topic, self.state, figures, self.differences, unknown)
 
 
-def query_balances(
+def query_books(
     config: ClientConfig,
     queries: StandingQueries,
     topics: Iterable[str],
     max_age_seconds: float = 60.0,
-) -> Iterator[QueryBalance]:
-    """Yields the balance of each topic whose events are matched.
+) -> Iterator[QueryBook]:
+    """Yields the book of each topic whose events are matched.
 
-    Balances are as of the instances' last snapshots, which are some seconds old.
+    Books are as of the instances' last snapshots, which are some seconds old. They are unknown if
+    the brokers do not answer.
 
     Args:
         config: librdkafka's settings of the cluster.
@@ -95,9 +90,12 @@ def query_balances(
 
     Raises:
         AuthorizationError: if an ACL is missing.
-        BrokerUnreachableError: if the brokers do not answer.
     """
-    reports = _reports(config, queries, max_age_seconds)
+    reports, unreachable = {}, ""
+    try:
+        reports = _reports(config, queries, max_age_seconds)
+    except BrokerUnreachableError as error:
+        unreachable = str(error)
     for topic in topics:
         counts = {
             n: report.counts[topic] for n, report in reports.items() if topic in report.counts
@@ -110,14 +108,13 @@ def query_balances(
         total = added_up(counts.values())
         waiting = known_sum(of_results.waiting for of_results in results.values())
         differences = tuple(_differences(queries, counts, results))
-        unknown = _unknown(queries, reports, counts, on_the_way)
+        unknown = unreachable or _unknown(queries, reports, counts, on_the_way)
         if not unknown and None in (total.open, waiting):
             unknown = _CATCHING_UP
-        state = WindowState.UNKNOWN if unknown else WindowState.BALANCED
-        yield QueryBalance(
+        yield QueryBook(
             queries.name,
             topic,
-            WindowState.UNBALANCED if differences else state,
+            WindowState.of(differences, unknown),
             total,
             sum(of_results.answered for of_results in results.values()),
             None if waiting is None else waiting + on_the_way.total(),
@@ -237,7 +234,7 @@ def _differences(
 
 def _missing(hop: Hop, missing: int, partition: TopicPartition) -> Iterator[Imbalance]:
     if missing:
-        yield Imbalance(hop, missing, 0, ids_differ=False, partition=partition.path)
+        yield Imbalance(hop, missing, partition=partition.path)
 
 
 def _on_the_way(reports: Mapping[int, _Report], topic: str) -> Counter[int]:

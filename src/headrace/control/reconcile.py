@@ -5,32 +5,31 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
 from math import lcm
-from typing import TYPE_CHECKING
 
-from headrace.control.link_balances import DeclaredLink, LinkBalance, balance_links
+from headrace.control.link_balances import DeclaredLink, link_books
 from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config, lake_uri
 from headrace.control.sinks import sink_context
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import describe, watermarks
 from headrace.kafka.dead_letters import dead_letters_topic, scan
-from headrace.ledger.windows import WindowBalance, WindowState
+from headrace.ledger.balance import Balance, Book
 from headrace.model import Topic, TopicPartition
 from headrace.model.durations import microseconds
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint, checkpoint_root
-from headrace.pipelines.ledger.balance import Balance
-from headrace.pipelines.ledger.breaks import Break
+from headrace.pipelines.ledger.book import PipelineBook, by_times
+from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import LedgerEntry
 from headrace.pipelines.ledger.history import LedgerHistory, read_history, versions_in
 from headrace.pipelines.ledger.letters import LetterRecount, recount_letters
 from headrace.pipelines.ledger.recount import Recount, added_counts, recount
-from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder
+from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
@@ -39,100 +38,41 @@ from headrace.runtime import storage
 from headrace.settings import Settings
 from headrace.sinks.api import CountsEvents, Recountable, Sink, Snapshot
 
-if TYPE_CHECKING:
-    from headrace.control.matched_event_balances import MatchedEventsBalance
-    from headrace.control.query_balances import QueryBalance
-
-_NO_ENTRIES = "it has no entries in the ledger"
-
-
-@dataclass(frozen=True)
-class ReprocessedTimes:
-    """What reprocessing one time range has done.
-
-    Attributes:
-        start: the first time of its records.
-        end: the time before which its records came.
-        parts: in how many commits.
-        records: that were read once more.
-        dead: of them that were rejected.
-        added: rows that were added to a table of the lake.
-        removed: rows that were removed from it.
-    """
-
-    start: datetime
-    end: datetime
-    parts: int
-    records: int
-    dead: int
-    added: int
-    removed: int
-
-
-@dataclass(frozen=True)
-class PipelineBalance:
-    """The windows of one pipeline, and the offsets that it has not read once.
-
-    Attributes:
-        pipeline: its name.
-        window_seconds: length of the windows; 0: there are no entries.
-        breaks: gaps and overlaps of the offsets that were read.
-        windows: those asked for, the oldest first.
-        letters: how many dead letters are missing in their topics, with a recount.
-        not_recounted: sinks that keep no rows which can be counted, with a recount. Their windows
-            are judged by the other hops.
-        reprocessed: time ranges that were read once more, the oldest first.
-        uncounted: what batches have read that is not in the ledger, and why, as sentences.
-        unknown: why nothing is known, as a sentence; empty: something is.
-    """
-
-    pipeline: str
-    window_seconds: int
-    breaks: tuple[Break, ...]
-    windows: tuple[WindowBalance, ...]
-    unknown: str = ""
-    letters: LetterRecount = field(default_factory=LetterRecount)
-    reprocessed: tuple[ReprocessedTimes, ...] = ()
-    not_recounted: tuple[str, ...] = ()
-    uncounted: tuple[str, ...] = ()
-
-    @property
-    def is_unbalanced(self) -> bool:
-        """Whether events are missing or too many anywhere."""
-        states = (window.state for window in self.windows)
-        is_lost = bool(self.breaks or self.letters.differences)
-        return is_lost or WindowState.UNBALANCED in states
+_SECTIONS = ("pipelines", "links", "queries", "matched_events")
 
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The balances of pipelines, links, standing queries and, with a recount, matched events."""
+    """What was compared.
 
-    pipelines: tuple[PipelineBalance, ...]
-    links: tuple[LinkBalance, ...] = ()
-    queries: tuple[QueryBalance, ...] = ()
-    matched_events: tuple[MatchedEventsBalance, ...] = ()
+    Attributes:
+        books: of pipelines, then of links, then of standing queries, each with those of its
+            matched events if there was a recount.
+    """
+
+    books: tuple[Book, ...]
+
+    @cached_property
+    def balances(self) -> tuple[Balance, ...]:
+        """The balance of each book."""
+        return tuple(map(Balance.of, self.books))
 
     @property
     def is_unbalanced(self) -> bool:
         """Whether one of them is."""
-        is_lost = any(balance.is_unbalanced for balance in self.pipelines)
-        is_lost |= any(balance.is_unbalanced for balance in self.links)
-        is_lost |= any(balance.state is WindowState.UNBALANCED for balance in self.matched_events)
-        return is_lost or any(balance.state is WindowState.UNBALANCED for balance in self.queries)
+        return any(balance.is_unbalanced for balance in self.balances)
 
     @property
     def is_unknown(self) -> bool:
         """Whether something has not reported, so that what it shows proves nothing."""
-        of_windows: tuple[PipelineBalance | LinkBalance, ...] = (*self.pipelines, *self.links)
-        windows = [balance.windows for balance in of_windows]
-        reasons = [balance.unknown for balance in of_windows]
-        reasons += [reason for balance in self.pipelines for reason in balance.uncounted]
-        reasons += [balance.letters.unknown for balance in self.pipelines]
-        reasons += [balance.unknown for balance in self.queries]
-        reasons += [balance.unknown for balance in self.matched_events]
-        states = {window.state for shown in windows for window in shown}
-        return any(reasons) or WindowState.UNKNOWN in states
+        return any(balance.is_unknown for balance in self.balances)
+
+    def to_json(self) -> dict[str, list[Book]]:
+        """Returns the books by section."""
+        return {
+            section: [book for book in self.books if book.section == section]
+            for section in _SECTIONS
+        }
 
 
 @dataclass(frozen=True)
@@ -177,33 +117,36 @@ def reconcile(
         AuthorizationError: if an ACL is missing at a site.
     """
     return Reconciliation(
-        tuple(_balance(project, pipeline, request) for pipeline in pipelines),
-        balance_links(project, links, request.shows, recount=request.recount),
-        *_balance_queries(project, queries, recount=request.recount),
+        (
+            *(_pipeline_book(project, pipeline, request) for pipeline in pipelines),
+            *link_books(project, links, request.shows, recount=request.recount),
+            *_books_of_queries(project, queries, recount=request.recount),
+        )
     )
 
 
-def _balance_queries(
+def _books_of_queries(
     project: LoadedProject, queries: Sequence[StandingQueries], *, recount: bool
-) -> tuple[tuple[QueryBalance, ...], tuple[MatchedEventsBalance, ...]]:
-    """Returns the balances of standing queries and, with a recount, of their matched events."""
+) -> Iterator[Book]:
+    """Yields the books of standing queries, each with those of its matched events."""
     if not queries:
-        return (), ()  # what their extra installs may be missing
-    from headrace.control.query_balances import balance_queries
+        return  # what their extra installs may be missing
+    from headrace.control.matched_event_balances import matched_events_books
+    from headrace.control.query_balances import query_books
+    from headrace.control.query_registry import matched_topics
 
-    balances = balance_queries(project, queries)
-    if not recount:
-        return balances, ()
-    from headrace.control.matched_event_balances import balance_matched_events
+    for declared in queries:
+        topics = sorted(matched_topics(project, declared.name))
+        yield from query_books(broker_config(project.settings), declared, topics)
+        if recount:
+            yield from matched_events_books(project, declared)
 
-    return balances, balance_matched_events(project, queries)
 
-
-def _balance(
+def _pipeline_book(
     project: LoadedProject, pipeline: Pipeline, request: ReconcileRequest
-) -> PipelineBalance:
+) -> PipelineBook:
     with ExitStack() as opened:
-        return _PipelineReconciliation(project, pipeline, request, opened).balance()
+        return _PipelineReconciliation(project, pipeline, request, opened).book()
 
 
 class _PipelineReconciliation:
@@ -236,12 +179,12 @@ class _PipelineReconciliation:
         self._side_rows: Snapshot | None = None
         self._opened = opened
 
-    def balance(self) -> PipelineBalance:
-        """Returns the balance."""
+    def book(self) -> PipelineBook:
+        """Returns the book."""
         history = self._history()
         entries: Sequence[LedgerEntry] = history.entries
         if not entries:
-            return PipelineBalance(self._pipeline.name, 0, (), (), _NO_ENTRIES)
+            return PipelineBook(self._pipeline.name, 0, (), (), "it has no entries in the ledger")
         # A batch is in the side table before it is in the sink: what counts is there now.
         self._side_rows = self._side_snapshot() if self._request.recount else None
         if self._counts is not None:
@@ -249,7 +192,7 @@ class _PipelineReconciliation:
             seconds = lcm(max(lengths), self._counts.seconds)
             entries = [entry.with_windows(seconds) for entry in entries]
         side_table = self._pipeline.side_table
-        balance = Balance(
+        balance = HopComparison(
             entries,
             self._bounds(),
             history.reprocessed,
@@ -262,20 +205,16 @@ class _PipelineReconciliation:
         )
         counted = self._recount(balance) if self._request.recount else None
         side_recount = self._recount_side_table(balance, entries) if self._request.recount else None
-        windows = tuple(
-            window
-            for window in balance.windows(counted, side_recount)
-            if self._request.shows(window.start, balance.window_seconds)
-        )
-        letters = self._letters(balance) if self._request.recount else LetterRecount()
-        return PipelineBalance(
+        shows, seconds = self._request.shows, balance.window_seconds
+        windows = balance.windows(counted, side_recount)
+        return PipelineBook(
             self._pipeline.name,
-            balance.window_seconds,
+            seconds,
             tuple(balance.breaks()),
-            windows,
+            tuple(window for window in windows if shows(window.start, seconds)),
             uncounted=balance.uncounted,
-            letters=letters,
-            reprocessed=tuple(_by_times(history.reprocessed)),
+            letters=self._letters(balance) if self._request.recount else LetterRecount(),
+            reprocessed=tuple(by_times(history.reprocessed)),
             not_recounted=tuple(self._not_recounted),
         )
 
@@ -339,10 +278,10 @@ class _PipelineReconciliation:
         ends = {partition: latest for partition, (_, latest) in bounds.items()}
         return CompletenessBounds(allowed_us, ends)
 
-    def _recount(self, balance: Balance) -> Recount | None:
+    def _recount(self, balance: HopComparison) -> Recount | None:
         """Counts the rows of the sink; None: it keeps none that can be counted."""
         sink, counts, rows = self._pipeline.sink, self._counts, self._rows
-        if counts is None and not _tells_rows_apart(sink):
+        if counts is None and not (isinstance(sink, Recountable) and sink.tells_rows_apart):
             self._not_recounted.append(sink.label)
             return None
         rule = self._rule(balance, sink)
@@ -355,7 +294,7 @@ class _PipelineReconciliation:
         return Recount(failure=f"{sink.label} is not there any more")
 
     def _recount_side_table(
-        self, balance: Balance, entries: Sequence[LedgerEntry]
+        self, balance: HopComparison, entries: Sequence[LedgerEntry]
     ) -> Recount | None:
         """Counts the side table: its rows are events as they were read, whatever steps change.
 
@@ -390,7 +329,7 @@ class _PipelineReconciliation:
             self._opened.callback(rows.close)
         return rows
 
-    def _rule(self, balance: Balance, sink: Sink) -> LedgerRule | Recount:
+    def _rule(self, balance: HopComparison, sink: Sink) -> LedgerRule | Recount:
         """Returns by what the ledger counts the rows of a sink, or why they can't be compared."""
         if others := self._project.writers_beside(sink):
             return Recount(failure=f"{sink.label} has rows of {', '.join(others)} too")
@@ -400,7 +339,7 @@ class _PipelineReconciliation:
             return Recount(failure="its topics have other fields for the event id or the time")
         return rules.pop()
 
-    def _letters(self, balance: Balance) -> LetterRecount:
+    def _letters(self, balance: HopComparison) -> LetterRecount:
         if not any(balance.dead_letters().values()):
             return LetterRecount()
         topics = [source.topic.name for source in self._pipeline.sources]
@@ -419,26 +358,6 @@ class _PipelineReconciliation:
             return LetterRecount(unknown="Kafka does not respond, so dead letters are not counted")
 
 
-def _tells_rows_apart(sink: Sink) -> bool:
-    return isinstance(sink, Recountable) and sink.tells_rows_apart
-
-
 def _last_ended(folder: CheckpointFolder, number: int) -> int:
     checkpoint = folder.checkpoint(CurrentCheckpoint(number, "", begun=True))
     return checkpoint.last_ended() if storage.exists(checkpoint.uri) else sys.maxsize
-
-
-def _by_times(entries: Sequence[ReprocessedEntry]) -> Iterator[ReprocessedTimes]:
-    by_times: dict[tuple[datetime, datetime], list[ReprocessedEntry]] = {}
-    for entry in entries:
-        by_times.setdefault((entry.start, entry.end), []).append(entry)
-    for (start, end), parts in by_times.items():
-        yield ReprocessedTimes(
-            start,
-            end,
-            len(parts),
-            sum(part.records for part in parts),
-            sum(part.dead for part in parts),
-            sum(part.added for part in parts),
-            sum(part.removed for part in parts),
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,6 +24,15 @@ class WindowState(enum.StrEnum):
     UNBALANCED = "unbalanced"
     UNKNOWN = "unknown"
 
+    @classmethod
+    def of(
+        cls, differences: Sequence[Imbalance], unknown: str, otherwise: WindowState | None = None
+    ) -> WindowState:
+        """Returns UNBALANCED with differences, UNKNOWN with a reason, else the other state."""
+        if differences:
+            return cls.UNBALANCED
+        return cls.UNKNOWN if unknown else otherwise or cls.BALANCED
+
 
 @dataclass(frozen=True)
 class Imbalance:
@@ -39,9 +48,17 @@ class Imbalance:
 
     hop: Hop
     number: int
-    bytes: int
-    ids_differ: bool
+    bytes: int = 0
+    ids_differ: bool = False
     partition: str = ""
+
+    def __str__(self) -> str:
+        """How many are missing or too many, and where."""
+        if self.number:
+            amount = f"{abs(self.number)} {'missing' if self.number > 0 else 'too many'}"
+        else:
+            amount = "same number, other events" if self.ids_differ else "same events, other sizes"
+        return f"{amount} at {self.hop}" + (f" ({self.partition})" if self.partition else "")
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from headrace.kafka.client import ClientConfig
+from headrace.kafka.resume import Position
 from headrace.kafka.topics import topic_states
 from headrace.ledger.sums import Fate, Sums
 from headrace.link_ledger.accepted import AcceptedRange, in_force
-from headrace.link_ledger.count import LinkCount
+from headrace.link_ledger.book import LinkCount
 from headrace.link_ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
 from headrace.link_ledger.records import (
     LinkKey,
@@ -30,14 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 _RECREATED = "was deleted and recreated"
-
-
-@dataclass(frozen=True, slots=True)
-class CopyPosition:
-    """The next record to copy of a partition, and the id of the topic that it is an offset of."""
-
-    offset: int
-    topic_id: str
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,7 @@ class CopiedTopic:
     target: ClientConfig = field(repr=False)
     topic: str
     copy: str
-    positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, CopyPosition]]
+    positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Position]]
     is_sent: Callable[[Column], Column]
     accepted: Callable[[], Sequence[AcceptedRange]]
 
@@ -128,7 +121,7 @@ class _Counting:
         counted = [source for source in known if source.partition in self._target]
         ranges = ranges_now(link.source, link.source_site, counted)
         for source, range_ in ranges.items():
-            at = positions.get(source, CopyPosition(range_.start, ""))
+            at = positions.get(source, Position(range_.start))
             self._unknown.note_outside(range_, at.offset, "copied")
             if source.partition in self._unknown:
                 del self._target[source.partition]

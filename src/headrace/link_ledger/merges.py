@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.kafka.client import committed
 from headrace.ledger.sums import Fate, Sums
 from headrace.link_ledger.accepted import AcceptedRange, in_force
-from headrace.link_ledger.count import LinkCount
+from headrace.link_ledger.book import LinkCount
 from headrace.link_ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
 from headrace.link_ledger.records import (
     LinkKey,

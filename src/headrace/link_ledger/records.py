@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.java_client import java_config
+from headrace.ledger.balance import NotCountedError
 from headrace.ledger.sums import HASH_MODULUS, Fate, Sums
 from headrace.links.columns import headers_or_empty
 from headrace.model import OffsetRange, TopicPartition
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
 
 _HEAD_OFFSETS = 10_000
 _REMOVED = "Some data may have been lost"  # of Spark's Kafka source, wherever it ran
-
-
-class NotCountedError(Exception):
-    """Records could not be counted, as one sentence says."""
 
 
 class LinkKey(NamedTuple):

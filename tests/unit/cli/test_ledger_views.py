@@ -6,16 +6,17 @@ import pytest
 
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.views.ledger import MAX_BALANCED
-from headrace.control.reconcile import PipelineBalance, Reconciliation
+from headrace.control.reconcile import Reconciliation
 from headrace.ledger.sums import Fate
 from headrace.ledger.windows import WindowBalance, WindowState
+from headrace.pipelines.ledger.book import PipelineBook
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def shown(capsys, *windows):
     """Returns the lines below the name of the pipeline."""
-    balance = PipelineBalance("clicks", 60, (), windows)
+    balance = PipelineBook("clicks", 60, (), windows)
     ConsoleOutput().show(Reconciliation((balance,)))
     [_, *lines] = capsys.readouterr().out.splitlines()
     return [" ".join(line.split()) for line in lines]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
+import headrace.cli.views.ledger  # noqa: F401  registers the view
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
-from headrace.cli.views.ledger import QUERY_COLUMNS
-from headrace.control.matched_event_balances import MatchedEventsBalance
-from headrace.control.query_balances import QueryBalance
+from headrace.control.matched_event_balances import MatchedEventsBook
+from headrace.control.query_balances import QUERY_COLUMNS, QueryBook
 from headrace.control.reconcile import Reconciliation
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import Imbalance, WindowState
@@ -16,7 +16,7 @@ from headrace.queries.records.counts import TopicCounts
 
 MISSING = Imbalance(Hop.MATCHED_RECORDS, 6, 0, ids_differ=False, partition="ads.matched/3")
 BALANCES = (
-    QueryBalance(
+    QueryBook(
         "ads",
         "clicks",
         WindowState.UNBALANCED,
@@ -25,7 +25,7 @@ BALANCES = (
         waiting=100,
         differences=(MISSING,),
     ),
-    QueryBalance(
+    QueryBook(
         "ads",
         "views",
         WindowState.UNKNOWN,
@@ -36,16 +36,16 @@ BALANCES = (
 )
 
 EMITTED = (
-    MatchedEventsBalance(
+    MatchedEventsBook(
         *("ads", "clicks", WindowState.UNBALANCED, 10_000, 1_204, 1_203, 7, 2),
         differences=(Imbalance(Hop.MATCHED_EVENTS, 1, 0, ids_differ=False, partition="clicks/2"),),
     ),
-    MatchedEventsBalance("ads", "views", WindowState.UNKNOWN, unknown="not sent yet"),
+    MatchedEventsBook("ads", "views", WindowState.UNKNOWN, unknown="not sent yet"),
 )
 
 
 def test_topics_are_shown_with_what_has_become_of_their_matches(capsys):
-    ConsoleOutput().show(Reconciliation((), queries=BALANCES))
+    ConsoleOutput().show(Reconciliation(BALANCES))
     title, *lines = capsys.readouterr().out.splitlines()
     assert title == "standing queries ads"
     assert [" ".join(line.split()) for line in lines] == [
@@ -56,7 +56,7 @@ def test_topics_are_shown_with_what_has_become_of_their_matches(capsys):
 
 
 def test_members_of_json_are_those_of_the_counts(capsys):
-    JsonOutput().show(Reconciliation((), queries=BALANCES))
+    JsonOutput().show(Reconciliation(BALANCES))
     clicks, views = json.loads(capsys.readouterr().out)["queries"]
     assert (clicks["state"], clicks["counts"]["sent"]) == ("unbalanced", 40_912)
     assert clicks["differences"][0]["hop"] == "matched records"
@@ -65,13 +65,13 @@ def test_members_of_json_are_those_of_the_counts(capsys):
 
 
 def test_what_is_unbalanced_or_unknown_has_an_exit_code():
-    unbalanced, unknown = (Reconciliation((), queries=(each,)) for each in BALANCES)
+    unbalanced, unknown = (Reconciliation((each,)) for each in BALANCES)
     assert (unbalanced.is_unbalanced, unbalanced.is_unknown) == (True, False)
     assert (unknown.is_unbalanced, unknown.is_unknown) == (False, True)
 
 
 def test_matched_events_are_shown_below_their_queries(capsys):
-    ConsoleOutput().show(Reconciliation((), queries=BALANCES, matched_events=EMITTED))
+    ConsoleOutput().show(Reconciliation((*BALANCES, *EMITTED)))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[-4:] == [
         "matched events of ads",
@@ -82,6 +82,6 @@ def test_matched_events_are_shown_below_their_queries(capsys):
 
 
 def test_matched_events_have_an_exit_code():
-    unbalanced, unknown = (Reconciliation((), matched_events=(each,)) for each in EMITTED)
+    unbalanced, unknown = (Reconciliation((each,)) for each in EMITTED)
     assert (unbalanced.is_unbalanced, unbalanced.is_unknown) == (True, False)
     assert (unknown.is_unbalanced, unknown.is_unknown) == (False, True)

@@ -51,28 +51,16 @@ def reconcile(
     from headrace.control.reconcile import reconcile as compare
 
     project = session.project
-    links = (link.name for link in declared_links(project))
-    declared = {*project.pipelines, *links, *project.standing_queries}
+    of_links = (link.book.name for link in declared_links(project))
+    declared = {*project.pipelines, *of_links, *project.standing_queries}
     for name in names:
         if name not in declared:
             kinds = "pipeline, mirror, merger, dispatcher or standing queries"
             raise unknown(kinds, name, sorted(declared))
-    result: Reconciliation = until_signal(
-        compare,
-        project,
-        [
-            pipeline
-            for pipeline in project.pipelines.values()
-            if pipeline.name in names or not names
-        ],
-        ReconcileRequest(times, since, recount),
-        declared_links(project, names),
-        [
-            queries
-            for queries in project.standing_queries.values()
-            if queries.name in names or not names
-        ],
-    )
+    pipelines = [p for p in project.pipelines.values() if p.name in names or not names]
+    queries = [q for q in project.standing_queries.values() if q.name in names or not names]
+    request, links = ReconcileRequest(times, since, recount), declared_links(project, names)
+    result: Reconciliation = until_signal(compare, project, pipelines, request, links, queries)
     if result.is_unbalanced or (strict and result.is_unknown):
         session.exit_code = UNBALANCED
     return result

@@ -28,6 +28,11 @@ class Break:
     is_gap: bool
     hop: Hop = Hop.OFFSETS
 
+    def __str__(self) -> str:
+        """How often the offsets were read."""
+        what = "no batch has read" if self.is_gap else "more than one batch has read"
+        return f"{what} offsets {self.start} to {self.end} of {self.partition}"
+
 
 def breaks_of(
     ranges: Sequence[EntryRange],

@@ -11,7 +11,7 @@ from headrace.ledger.sums import Hop
 from headrace.ledger.windows import Imbalance
 from headrace.model import TopicPartition
 from headrace.pipelines.late_data.rule import BEHIND_WATERMARK, LATE_EVENT
-from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.comparison import HopComparison
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class LetterRecount:
     unknown: str = ""
 
 
-def recount_letters(letters: Iterable[StoredDeadLetter], balance: Balance) -> LetterRecount:
+def recount_letters(letters: Iterable[StoredDeadLetter], balance: HopComparison) -> LetterRecount:
     """Compares letters with the records that became one since the ledger began.
 
     Letters of late events and of rows behind the watermark do not count: the ledger has them as
@@ -51,14 +51,11 @@ def recount_letters(letters: Iterable[StoredDeadLetter], balance: Balance) -> Le
         elif balance.has_read(partition, stored.topic_id, offset):
             places.add(stored.letter.place)
     numbers.update(partition for partition, *_ in places)
+    missing = {place: number - numbers[place] for place, number in balance.dead_letters().items()}
     return LetterRecount(
         tuple(
-            Imbalance(Hop.DEAD_LETTERS, missing, 0, ids_differ=False, partition=_name(partition))
-            for partition, number in balance.dead_letters().items()
-            if (missing := number - numbers[partition]) > 0
+            Imbalance(Hop.DEAD_LETTERS, number, partition=place.path if place else "")
+            for place, number in missing.items()
+            if number > 0
         )
     )
-
-
-def _name(partition: TopicPartition | None) -> str:
-    return "" if partition is None else f"{partition.topic}/{partition.partition}"

@@ -34,7 +34,7 @@ from headrace.errors import CheckpointBehindTableError, HeadraceError
 from headrace.ledger.sums import Sums
 from headrace.model import Start, TopicPartition
 from headrace.pipelines.ledger import recording
-from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.history import read_history
 from headrace.pipelines.ledger.recount import Recount
@@ -219,7 +219,7 @@ class Deployment:
         history = read_history(site.lake, name, site.table.versions)
         if not history.entries:
             return "no entries"
-        balance = Balance(
+        balance = HopComparison(
             history.entries,
             CompletenessBounds(0),
             history.reprocessed,

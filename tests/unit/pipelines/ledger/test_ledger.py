@@ -31,7 +31,7 @@ from headrace.events.event_hash import hash_positions, hash_texts
 from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.model import OffsetRange, Start, TopicPartition
 from headrace.pipelines.ledger import recording
-from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import EntryRange
 from headrace.pipelines.ledger.history import read_history
@@ -76,7 +76,9 @@ def counted(site):
 
 def balance(site):
     known = history(site)
-    return Balance(known.entries, CompletenessBounds(0), has_steps=False, recorded=known.recorded)
+    return HopComparison(
+        known.entries, CompletenessBounds(0), has_steps=False, recorded=known.recorded
+    )
 
 
 def truth(site, hop, fate, good):
@@ -357,7 +359,9 @@ def test_a_reset_that_reads_records_again_is_an_overlap(site):
     site.run()
     [entry] = counted(site)
     site.ledger.write(replace(entry, checkpoint=2))
-    result = Balance(site.ledger.counted({1: 0, 2: 0}), CompletenessBounds(0), has_steps=False)
+    result = HopComparison(
+        site.ledger.counted({1: 0, 2: 0}), CompletenessBounds(0), has_steps=False
+    )
     [gap] = result.breaks()
     assert (gap.start, gap.end, gap.is_gap) == (0, 10, False)
 

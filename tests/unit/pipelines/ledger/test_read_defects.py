@@ -17,7 +17,7 @@ from headrace.ledger.sums import Fate, Hop
 from headrace.model import OffsetRange, event_schema
 from headrace.pipelines.late_data.late_events import LateEvents, OnTime
 from headrace.pipelines.late_data.rule import LateRule
-from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import LedgerEntry
 from headrace.pipelines.ledger.tally import LedgerRule, RangeTally
@@ -48,7 +48,7 @@ def differences(tmp_path):
         reader = RangeReader(declared, range_, NOW_MS, topic_id="id", event_us=NOW_MS * 1000)
         pa.concat_tables(reader.tables())
         entry = LedgerEntry(1, 0, 0, 3600, (), reader.report().ledger)
-        balance = Balance([entry], CompletenessBounds(0), has_steps=False)
+        balance = HopComparison([entry], CompletenessBounds(0), has_steps=False)
         late = sum(window.fates.get(Fate.LATE, 0) for window in balance.windows())
         missing = [each for window in balance.windows() for each in window.differences]
         return late, sum(each.number for each in missing if each.hop is Hop.READ)

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.pipelines.ledger.test_balance import ALLOWED, entry, line
+from tests.unit.pipelines.ledger.test_comparison import ALLOWED, entry, line
 from tests.unit.sinks.lake.test_table import AT, add, spec
 
 from headrace import UnsafeValues
@@ -13,7 +13,7 @@ from headrace.kafka.dead_letters import StoredDeadLetter
 from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.model import DeadLetter, TopicPartition
 from headrace.pipelines.late_data.rule import LATE_EVENT
-from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.letters import recount_letters
 from headrace.pipelines.ledger.recount import Recount, added_counts, recount
 from headrace.pipelines.ledger.table_columns import ledger_columns
@@ -35,7 +35,7 @@ def lost(letters, dead=3, rejected=0):
         line(Hop.READ, Fate.DEAD, (dead, 0, 0), window=None),
         line(Hop.SINK, Fate.DEAD, (rejected, 0, 0)),
     ]
-    balance = Balance([entry(lines)], ALLOWED, has_steps=False)
+    balance = HopComparison([entry(lines)], ALLOWED, has_steps=False)
     found = recount_letters(letters, balance).differences
     return [(difference.partition, difference.number) for difference in found]
 

@@ -8,7 +8,7 @@ import pytest
 from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.ledger.windows import WindowState
 from headrace.model import TopicPartition
-from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry
 from headrace.pipelines.ledger.recount import Recount
@@ -46,7 +46,7 @@ def entry(lines, clock=3 * HOUR, batch=0, start=0, **changes):
 
 
 def window(lines, bounds=ALLOWED, recount=None, *, has_steps=False, **changes):
-    balance = Balance([entry(lines, **changes)], bounds, has_steps=has_steps)
+    balance = HopComparison([entry(lines, **changes)], bounds, has_steps=has_steps)
     [only] = balance.windows(recount)
     return only
 
@@ -180,7 +180,7 @@ def test_a_recount_without_ids_compares_numbers():
 
 
 def test_rows_of_a_window_that_the_ledger_does_not_have_are_too_many():
-    balance = Balance([entry(balanced())], ALLOWED, has_steps=False)
+    balance = HopComparison([entry(balanced())], ALLOWED, has_steps=False)
     windows = balance.windows(Recount({0: Sums(8, 0, 13), HOUR: Sums(3, 0, 1)}))
     assert [each.state for each in windows] == [WindowState.BALANCED, WindowState.UNBALANCED]
     assert windows[1].differences[0].number == -3
@@ -200,7 +200,7 @@ def test_a_recount_that_failed_leaves_a_window_unknown():
     [((1, 0, 7), None, None), ((0, 0, 0), 1, True), ((2, 0, 7), -1, False), ((1, 0, 8), 0, True)],
 )
 def test_a_recount_of_the_side_table_has_a_hop_of_its_own(rows, number, ids_differ):
-    balance = Balance([entry(balanced())], ALLOWED, has_steps=False)
+    balance = HopComparison([entry(balanced())], ALLOWED, has_steps=False)
     [only] = balance.windows(None, Recount({0: Sums(*rows)}))
     if number is None:
         assert (only.state, only.side_rows, only.rows) == (WindowState.BALANCED, 1, None)
@@ -216,14 +216,14 @@ def test_a_side_table_that_is_not_counted_leaves_windows_with_late_events_unknow
         for hop in (Hop.READ, Hop.SINK)
         for fate in (Fate.IN, Fate.OUT)
     ]
-    balance = Balance([entry([*balanced(), *nothing_late])], ALLOWED, has_steps=False)
+    balance = HopComparison([entry([*balanced(), *nothing_late])], ALLOWED, has_steps=False)
     windows = balance.windows(None, Recount(failure="ask again"))
     assert [each.unknown for each in windows] == ["ask again", ""]
     assert windows[0].state is WindowState.UNKNOWN
 
 
 def test_rows_of_a_side_table_that_nothing_was_sent_to_are_too_many():
-    balance = Balance([entry(balanced())], ALLOWED, has_steps=False)
+    balance = HopComparison([entry(balanced())], ALLOWED, has_steps=False)
     windows = balance.windows(None, Recount({0: Sums(1, 0, 7), HOUR: Sums(2, 0, 1)}))
     assert [(each.hop, each.number) for each in windows[1].differences] == [(Hop.SIDE_TABLE, -2)]
 
@@ -249,7 +249,7 @@ def test_events_that_were_counted_by_other_fields_are_not_compared(was, is_now, 
         entry(balanced(), counted_by=(was,), horizon=HOUR - 1),
         entry(balanced(HOUR), batch=1, start=10, counted_by=(is_now,), horizon=2 * HOUR),
     ]
-    balance = Balance(entries, ALLOWED, has_steps=False, counted_by=[is_now])
+    balance = HopComparison(entries, ALLOWED, has_steps=False, counted_by=[is_now])
     rows = {0: Sums(8, 0, 99 if unknown[0] else 13), HOUR: Sums(8, 0, 13)}
     windows = balance.windows(Recount(rows))
     assert [bool(each.unknown) for each in windows] == unknown
@@ -263,7 +263,7 @@ def test_late_events_that_went_elsewhere_are_not_looked_for_in_the_side_table(wa
         entry(balanced(), side_tables=(was,), horizon=HOUR - 1),
         entry(balanced(HOUR), batch=1, start=10, side_tables=("lake new",), horizon=2 * HOUR),
     ]
-    balance = Balance(entries, ALLOWED, has_steps=False, side_table="lake new")
+    balance = HopComparison(entries, ALLOWED, has_steps=False, side_table="lake new")
     windows = balance.windows(None, Recount({HOUR: Sums(1, 0, 7)}))
     assert [each.state for each in windows] == [WindowState.UNKNOWN, WindowState.BALANCED]
     assert "another table" in windows[0].unknown
@@ -274,7 +274,7 @@ PARTITION = ("clicks", "id", 0)
 
 def balance_of(*entries, recorded=None):
     positions = {} if recorded is None else {1: {PARTITION: recorded}}
-    return Balance(entries, ALLOWED, has_steps=False, recorded=positions)
+    return HopComparison(entries, ALLOWED, has_steps=False, recorded=positions)
 
 
 def breaks(*entries, recorded=None):
@@ -322,7 +322,7 @@ def test_what_batches_without_an_entry_have_read_is_uncounted():
     assert uncounted(batch, recorded=30) == [between]
     assert not uncounted(batch, recorded=10)
     other = replace(later, checkpoint=3, first=0, last=0)
-    balance = Balance([batch, other], ALLOWED, has_steps=False, recorded={2: {PARTITION: 30}})
+    balance = HopComparison([batch, other], ALLOWED, has_steps=False, recorded={2: {PARTITION: 30}})
     assert not balance.breaks()
     assert "checkpoint 2" in balance.uncounted[0]
 
@@ -335,20 +335,20 @@ def test_partitions_that_were_added_and_read_by_batches_without_an_entry_are_unc
     idle = entry([], batch=2, start=10, positions={"clicks": {0: 20, 1: 5}})
     assert uncounted(entry([]), idle) == [name]
     recorded = {1: {PARTITION: 10, ("clicks", "id", 1): 5}}
-    balance = Balance([entry([])], ALLOWED, has_steps=False, recorded=recorded)
+    balance = HopComparison([entry([])], ALLOWED, has_steps=False, recorded=recorded)
     assert [reason.partition(":")[0] for reason in balance.uncounted] == [name]
 
 
 def test_windows_that_may_hold_uncounted_rows_are_unknown_to_a_recount():
     """Not those that began after the next batch was planned."""
     batches = [entry(balanced()), entry(balanced(HOUR), batch=2, start=30, horizon=HOUR - 1)]
-    balance = Balance(batches, ALLOWED, has_steps=False)
+    balance = HopComparison(batches, ALLOWED, has_steps=False)
     windows = balance.windows(Recount({0: Sums(99, 0, 1), HOUR: Sums(8, 0, 13)}))
     assert [each.state for each in windows] == [WindowState.UNKNOWN, WindowState.BALANCED]
     assert "not in the ledger" in windows[0].unknown
-    [only] = Balance(batches[:1], ALLOWED, has_steps=False, recorded={1: {PARTITION: 30}}).windows(
-        Recount({0: Sums(99, 0, 1)})
-    )
+    [only] = HopComparison(
+        batches[:1], ALLOWED, has_steps=False, recorded={1: {PARTITION: 30}}
+    ).windows(Recount({0: Sums(99, 0, 1)}))
     assert only.state is WindowState.UNKNOWN
 
 
@@ -376,7 +376,7 @@ def reprocessed(changes=(), ranges=()):
 def test_rows_that_reprocessing_has_added_are_no_difference_to_a_recount():
     added, lost = Sums(3, 0, 77), Sums(1, 0, 5)
     entries = [reprocessed(changes_of({0: added}, {}))]
-    balance = Balance([entry(balanced())], ALLOWED, entries, has_steps=False)
+    balance = HopComparison([entry(balanced())], ALLOWED, entries, has_steps=False)
 
     def state(rows):
         [only] = balance.windows(Recount({0: rows}))
@@ -390,9 +390,9 @@ def test_rows_that_reprocessing_has_added_are_no_difference_to_a_recount():
 def test_a_gap_that_reprocessing_has_read_is_none():
     batches = [entry(balanced()), entry(balanced(), batch=1, start=30)]
     again = [reprocessed(ranges=[EntryRange("clicks", "id", 0, 5, 25)])]
-    [gap] = Balance(batches, ALLOWED, again, has_steps=False).breaks()
+    [gap] = HopComparison(batches, ALLOWED, again, has_steps=False).breaks()
     assert (gap.start, gap.end, gap.is_gap) == (25, 30, True)
-    balance = Balance(batches, ALLOWED, again, has_steps=False, unrecorded_parts=[2])
+    balance = HopComparison(batches, ALLOWED, again, has_steps=False, unrecorded_parts=[2])
     assert balance.breaks() == []  # the part without an entry may have read it
     assert balance.uncounted
 
@@ -406,7 +406,9 @@ def test_rows_of_a_gap_that_reprocessing_has_filled_must_be_there():
 
     def found(range_, *, is_there=True, **changes):
         part = replace(reprocessed(changes_of({0: filled}, {}), [range_]), checkpoint=1)
-        balance = Balance([*batches, *changes.get("more", ())], ALLOWED, [part], has_steps=False)
+        balance = HopComparison(
+            [*batches, *changes.get("more", ())], ALLOWED, [part], has_steps=False
+        )
         table = rows | {0: rows[0] + filled} if is_there else rows
         missing = [
             each.number for window in balance.windows(Recount(table)) for each in window.differences

@@ -1,4 +1,4 @@
-"""Whether the sums of a ledger balance: the states of its windows, and gaps between its ranges."""
+"""Compares the sums of a ledger from hop to hop: states of windows, gaps between ranges."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from headrace.pipelines.ledger.window_sums import WindowSums
 _NOTHING_RECORDED: RecordedPositions = {}
 
 
-class Balance:
-    """The balance of one pipeline, from the entries that count, of which there is one at least.
+class HopComparison:
+    """The comparison of one pipeline, from the entries that count, of which there is at least one.
 
     Attributes:
         window_seconds: length of the windows.
@@ -139,18 +139,13 @@ class Balance:
             *self._missing_in_side_table(start, side_recount),
         ]
         unknown = self._unknown(start, recount, side_recount)
-        if differences:
-            state = WindowState.UNBALANCED
-        elif unknown:
-            state = WindowState.UNKNOWN
-        else:
-            state = self._completeness.state(start)
-            if state is WindowState.BALANCED and self._sums.waits(start):
-                state = WindowState.CLOSING
+        state = self._completeness.state(start)
+        if state is WindowState.BALANCED and self._sums.waits(start):
+            state = WindowState.CLOSING
         fates = {fate: self._sums.ended(fate, start) for fate in FATES}
         return WindowBalance(
             None if start is None else datetime.fromtimestamp(start, UTC),
-            state,
+            WindowState.of(differences, unknown, state),
             self._sums.of(Hop.READ, Fate.IN, start).number,
             {fate: number for fate, number in fates.items() if number},
             tuple(differences),

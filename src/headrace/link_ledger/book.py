@@ -1,17 +1,83 @@
-"""Whether the two ends of a link balance, window by window."""
+"""What was counted of a link, and whether its two ends balance, window by window."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import ClassVar
 
+from headrace.ledger.balance import Remark, WindowBook
 from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
-from headrace.link_ledger.count import LinkCount
+from headrace.link_ledger.accepted import AcceptedRange
 from headrace.link_ledger.records import LinkKey
 
 _ENDED = (Fate.OUT, Fate.FILTERED, Fate.WAITING, Fate.EXPIRED, Fate.LATE, Fate.LEFT_OUT)
+
+
+@dataclass(frozen=True)
+class LinkCount:
+    """The records at both ends of a link, as far as both hold them.
+
+    Attributes:
+        partitions: names of the target's partitions that were counted, by number.
+        source: sums of the records at the source, by fate.
+        target: those at the target.
+        is_exact: whether the target tells which of its records are at or after the position; such
+            ones are WAITING there, too.
+        unknown: why other partitions were not counted, as sentences.
+        accepted: ranges that a user has accepted to leave out, and that the position has passed.
+    """
+
+    partitions: Mapping[int, str] = field(default_factory=dict)
+    source: Mapping[LinkKey, Sums] = field(default_factory=dict)
+    target: Mapping[LinkKey, Sums] = field(default_factory=dict)
+    is_exact: bool = False
+    unknown: Sequence[str] = ()
+    accepted: Sequence[AcceptedRange] = ()
+
+
+@dataclass(frozen=True)
+class LinkBook(WindowBook):
+    """The windows of one link.
+
+    Attributes:
+        kind: mirror, merger or dispatcher.
+        name: of that.
+        source: the topics that are read, with their site.
+        target: the topic that is written, with its site.
+        window_seconds: length of the windows.
+        windows: those asked for, the oldest first. ``read`` are records of the source, ``rows``
+            those of the target.
+        left_out: ranges that a user has accepted to leave out, the oldest first.
+        unknown: why nothing is known, as a sentence; empty: something is.
+    """
+
+    section: ClassVar = "links"
+    heading: ClassVar = "{0.kind} {0.name}: {0.source} to {0.target}"
+    untimed: ClassVar = "no time"
+    tables: ClassVar = {"in target": "rows"}
+
+    kind: str
+    name: str
+    source: str
+    target: str
+    window_seconds: int
+    windows: tuple[WindowBalance, ...] = ()
+    left_out: tuple[AcceptedRange, ...] = ()
+    unknown: str = ""
+
+    def columns(self) -> list[str]:
+        """Returns those of the windows; none without windows."""
+        return super().columns() if self.windows else []
+
+    def extras(self) -> Iterator[Remark]:
+        """Yields what was left out."""
+        for range_ in self.left_out:
+            yield Remark("left out", _accepted(range_))
+        if not self.windows:
+            yield Remark("", "no windows")
 
 
 def link_windows(count: LinkCount, window_seconds: int, now: float) -> list[WindowBalance]:
@@ -55,17 +121,12 @@ def _window(count: LinkCount, start: int | None, window_seconds: int, now: float
     # Late ones that are written and not committed yet are among those that wait.
     fates[Fate.OUT] = max(fates.get(Fate.OUT, 0) - fates[Fate.LATE], 0)
     unknown = "; ".join(count.unknown)
-    if differences:
-        state = WindowState.UNBALANCED
-    elif unknown:
-        state = WindowState.UNKNOWN
-    elif start is not None and start + window_seconds > now:
+    state = WindowState.CLOSING if fates.get(Fate.WAITING) else WindowState.BALANCED
+    if start is not None and start + window_seconds > now:
         state = WindowState.OPEN
-    else:
-        state = WindowState.CLOSING if fates.get(Fate.WAITING) else WindowState.BALANCED
     return WindowBalance(
         None if start is None else datetime.fromtimestamp(start, UTC),
-        state,
+        WindowState.of(differences, unknown, state),
         sum(source.values()),
         {fate: fates[fate] for fate in _ENDED if fates.get(fate)},
         differences,
@@ -96,3 +157,13 @@ def _difference(count: LinkCount, start: int | None, number: int, name: str) -> 
     if missing != Sums() or too_many:
         amount = missing.number - too_many
         yield Imbalance(Hop.TARGET, amount, missing.bytes, missing.hash != 0, name)
+
+
+def _accepted(range_: AcceptedRange) -> str:
+    source, offsets = range_.source.path, range_.offsets
+    what = (
+        f"what was in {source} before; it goes on at offset {range_.end:,}"
+        if offsets is None
+        else f"{offsets:,} offsets, {range_.start:,} to {range_.end - 1:,} of {source}"
+    )
+    return f"{what}, accepted {range_.accepted:%Y-%m-%d %H:%M:%S} UTC: {range_.reason}"

@@ -4,8 +4,7 @@ import pytest
 
 from headrace.ledger.sums import Fate, Sums
 from headrace.ledger.windows import WindowState
-from headrace.link_ledger.balance import link_windows
-from headrace.link_ledger.count import LinkCount
+from headrace.link_ledger.book import LinkCount, link_windows
 from headrace.link_ledger.records import LinkKey
 
 SECONDS = 60
