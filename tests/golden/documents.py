@@ -30,11 +30,9 @@ from headrace.cli.views.topics import producing
 from headrace.cli.views.workers import ResetResult, WorkerStandings, working
 from headrace.control.accepted_ranges import AcceptedLoss
 from headrace.control.dispatchers import DispatchedPartition, RouteStanding
-from headrace.control.matched_event_balances import MatchedEventsBook
 from headrace.control.mergers import MergedPartition, MergerStanding
 from headrace.control.mirrors import MirroredPartition, MirrorStanding
 from headrace.control.produce import RejectedLine
-from headrace.control.query_balances import QueryBook
 from headrace.control.query_instances import InstanceSlot
 from headrace.control.reconcile import Reconciliation
 from headrace.control.reprocess import ReprocessResult
@@ -55,8 +53,10 @@ from headrace.pipelines.ledger.breaks import Break
 from headrace.pipelines.ledger.letters import LetterRecount
 from headrace.pipelines.reprocessing.plan import ReprocessPlan, ReprocessProgress
 from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange
+from headrace.queries.book import QueryBook
 from headrace.queries.language import parse_query
 from headrace.queries.language.functions import ValueType
+from headrace.queries.matched_events.book import MatchedEventsBook
 from headrace.queries.records.counts import TopicCounts
 from headrace.queries.records.result import QueryResult
 from headrace.sinks.api import CompactionResult

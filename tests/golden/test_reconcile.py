@@ -11,8 +11,6 @@ from tests.golden.files import golden
 
 import headrace.cli.views.ledger  # noqa: F401  registers the view
 from headrace.cli.console import ConsoleOutput
-from headrace.control.matched_event_balances import MatchedEventsBook
-from headrace.control.query_balances import QueryBook
 from headrace.control.reconcile import Reconciliation
 from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
@@ -21,6 +19,8 @@ from headrace.link_ledger.book import LinkBook
 from headrace.pipelines.ledger.book import PipelineBook, ReprocessedTimes
 from headrace.pipelines.ledger.breaks import Break
 from headrace.pipelines.ledger.letters import LetterRecount
+from headrace.queries.book import QueryBook
+from headrace.queries.matched_events.book import MatchedEventsBook
 from headrace.queries.records.counts import TopicCounts
 
 _START = datetime(2026, 11, 30, 9, tzinfo=UTC)

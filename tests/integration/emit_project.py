@@ -17,9 +17,9 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import Origin
 from headrace.control import load_project
-from headrace.control.matched_event_balances import matched_events_books
 from headrace.control.matched_events_run import matched_events_run
 from headrace.control.query_registry import cancel_query, register_query
+from headrace.control.reconcile import matched_events_books
 from headrace.kafka.client import client_config, committed, connected_producer, consumer
 from headrace.links.origin import origins
 from headrace.model import TopicPartition

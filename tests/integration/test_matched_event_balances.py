@@ -14,15 +14,15 @@ from tests.integration.emit_project import ALL, CHEAP, FLOW, EmitProject
 from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
-from headrace.control import matched_event_balances as module
-from headrace.control.matched_event_balances import matched_events_books
 from headrace.control.query_registry import registered_queries, update_query
+from headrace.control.reconcile import matched_events_books
 from headrace.kafka import resume
 from headrace.kafka.client import admin_request, commit, connected_producer, describe
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
 from headrace.queries.match.held import RegistryReader
+from headrace.queries.matched_events import book as module
 from headrace.queries.matched_events import rules as rules_module
 from headrace.queries.matched_events.emitter import EventEmitter
 from headrace.queries.matched_events.positions import (
@@ -497,7 +497,7 @@ def test_a_topic_of_queries_that_was_made_again_is_unknown(project):
 
 def test_queries_that_were_left_out_are_not_missing(project, monkeypatch):
     monkeypatch.setattr(rules_module, "MAX_SHAPES", 1)
-    monkeypatch.setattr("headrace.control.emitting_queries.MAX_SHAPES", 1)
+    monkeypatch.setattr("headrace.queries.matched_events.emitting_queries.MAX_SHAPES", 1)
     project.register("all", ALL)
     project.register("cheap", CHEAP)
     project.begin()

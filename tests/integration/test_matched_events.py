@@ -16,7 +16,7 @@ from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import wait_for
 
 from headrace import Origin, Project
-from headrace.control.matched_event_balances import matched_events_books
+from headrace.control.reconcile import matched_events_books
 from headrace.errors import QueryMissingError
 from headrace.kafka.topics import delete_topic
 from headrace.queries.matched_events.positions import commit_positions, committed_positions

@@ -22,7 +22,6 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 from headrace import BatchLimits, Lake, StandingQueries, Topic
 from headrace.control.batch_queries import BatchQueriesCheck
 from headrace.control.project import LoadedProject
-from headrace.control.query_balances import query_books
 from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.errors import MatchedRecordsDeletedError
 from headrace.kafka.client import admin_request, describe, producer
@@ -30,6 +29,7 @@ from headrace.ledger.sums import Hop
 from headrace.ledger.windows import WindowState
 from headrace.model import TopicPartition
 from headrace.model.partitioning import partition_of_key
+from headrace.queries.book import query_books
 from headrace.queries.instance import instance, quiet, restoring
 from headrace.queries.instance.instance import AggregatorInstance, InstanceTiming
 from headrace.queries.instance.owned import OwnedPartition

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from headrace.control.kafka_session import kafka_session
 from headrace.control.project import LoadedProject
 from headrace.control.query_registry import matched_topics
-from headrace.control.query_sample import newest_events
 from headrace.control.site_clusters import own_cluster
 from headrace.errors import NotDeclaredError, QueriesUnmatchedError, QueryUnmatchedError
 from headrace.kafka.cluster import KafkaCluster
@@ -21,6 +20,7 @@ from headrace.queries.match.held import RegistryReader
 from headrace.queries.matched_events.emitter import EventEmitter
 from headrace.queries.matched_events.matched_topic import MatchedTopic, check_format
 from headrace.queries.matched_events.status import EmitterStatus
+from headrace.queries.sample import newest_events
 from headrace.service.run import RunOptions, ServiceRun
 from headrace.service.status import StatusFolder
 from headrace.settings import Settings, environment

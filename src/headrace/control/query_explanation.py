@@ -8,7 +8,6 @@ from datetime import datetime
 
 from headrace.control.batch_queries import BatchQueriesCheck
 from headrace.control.project import LoadedProject
-from headrace.control.query_balances import last_positions
 from headrace.control.query_instances import InstanceSlot, instance_slots
 from headrace.control.query_registry import (
     QueryEntry,
@@ -16,7 +15,6 @@ from headrace.control.query_registry import (
     declared_queries,
     registered_query,
 )
-from headrace.control.query_sample import QuerySample, newest_events, sample_query
 from headrace.control.services import broker_config
 from headrace.control.standing_queries import checked_query
 from headrace.control.standing_query_rules import matched_queries
@@ -25,8 +23,10 @@ from headrace.kafka.client import ClientConfig, describe, watermarks
 from headrace.kafka.range_reader import read_backwards
 from headrace.model import TopicPartition
 from headrace.pipelines.pipeline import Pipeline
+from headrace.queries.book import last_positions
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.records.matched import Tick, decode_matched
+from headrace.queries.sample import QuerySample, newest_events, sample_query
 from headrace.runtime.clock import now_in_ms
 
 DEFAULT_EVENTS = 10_000

@@ -15,6 +15,7 @@ from headrace.control.link_balances import DeclaredLink, link_books
 from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config, lake_uri
 from headrace.control.sinks import sink_context
+from headrace.control.site_clusters import own_cluster
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import describe, watermarks
 from headrace.kafka.dead_letters import dead_letters_topic, scan
@@ -131,15 +132,31 @@ def _books_of_queries(
     """Yields the books of standing queries, each with those of its matched events."""
     if not queries:
         return  # what their extra installs may be missing
-    from headrace.control.matched_event_balances import matched_events_books
-    from headrace.control.query_balances import query_books
     from headrace.control.query_registry import matched_topics
+    from headrace.queries.book import query_books
 
     for declared in queries:
         topics = sorted(matched_topics(project, declared.name))
         yield from query_books(broker_config(project.settings), declared, topics)
         if recount:
             yield from matched_events_books(project, declared)
+
+
+def matched_events_books(project: LoadedProject, declared: StandingQueries) -> Iterator[Book]:
+    """Yields the books of the topics whose matched events are sent on.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+    """
+    from headrace.control.query_registry import matched_topics
+    from headrace.queries.matched_events.book import matched_events_book
+    from headrace.queries.matched_events.matched_topic import MatchedTopic
+
+    config, site = broker_config(project.settings), own_cluster(project.settings).site
+    for _, topic in sorted(matched_topics(project, declared.name).items()):
+        matched = MatchedTopic(declared, topic, config, site)
+        if (book := matched_events_book(matched, project.settings.schema_registry)) is not None:
+            yield book
 
 
 def _pipeline_book(

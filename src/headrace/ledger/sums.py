@@ -17,7 +17,7 @@ class Hop(enum.StrEnum):
     and between these and windows, see :mod:`headrace.queries.aggregate.counts`. ENDED_WINDOWS,
     QUERY_RESULTS: between a window that has ended and its records, and between these and results,
     see :mod:`headrace.queries.answer.counts`. MATCHED_EVENTS: between events and the topic of
-    matched events, see :mod:`headrace.control.matched_event_balances`.
+    matched events, see :mod:`headrace.queries.matched_events.book`.
     """
 
     OFFSETS = "offsets"

@@ -23,8 +23,8 @@ from headrace.control import query_explanation, query_instances, query_results
 from headrace.control.query_explanation import MatchingPipeline
 from headrace.control.query_instances import InstanceSlot
 from headrace.control.query_results import QueryResults
-from headrace.control.query_sample import OperandFigures, QuerySample
 from headrace.queries.instance.status import QueryInstanceStatus
+from headrace.queries.sample import OperandFigures, QuerySample
 from headrace.service.status import State
 
 NOW = datetime(2026, 5, 1, 10, tzinfo=UTC)

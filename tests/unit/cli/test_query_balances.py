@@ -7,11 +7,11 @@ import json
 import headrace.cli.views.ledger  # noqa: F401  registers the view
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
-from headrace.control.matched_event_balances import MatchedEventsBook
-from headrace.control.query_balances import QUERY_COLUMNS, QueryBook
 from headrace.control.reconcile import Reconciliation
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import Imbalance, WindowState
+from headrace.queries.book import QUERY_COLUMNS, QueryBook
+from headrace.queries.matched_events.book import MatchedEventsBook
 from headrace.queries.records.counts import TopicCounts
 
 MISSING = Imbalance(Hop.MATCHED_RECORDS, 6, 0, ids_differ=False, partition="ads.matched/3")

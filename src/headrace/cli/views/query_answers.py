@@ -21,8 +21,8 @@ from headrace.control.query_instances import InstanceSlot, uncovered_partitions
 
 if TYPE_CHECKING:
     from headrace.control.query_explanation import MatchingPipeline, QueryExplanation
-    from headrace.control.query_sample import QuerySample
     from headrace.queries.records.result import QueryResult
+    from headrace.queries.sample import QuerySample
 
 ShowResult: TypeAlias = Callable[["QueryResult"], None]
 _MAX_SHOWN_ROWS = 30

@@ -7,12 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from headrace.control.emitting_queries import EmittingQueries
-from headrace.control.project import LoadedProject
-from headrace.control.query_registry import matched_topics
-from headrace.control.query_sample import newest_ranges
-from headrace.control.services import broker_config
-from headrace.control.site_clusters import own_cluster
 from headrace.errors import (
     BrokerUnreachableError,
     MatchedEventsFormatError,
@@ -26,10 +20,10 @@ from headrace.kafka.range_reader import read_records
 from headrace.ledger.balance import Book, BookLine, NotCountedError
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import Imbalance, WindowState
-from headrace.model import OffsetRange, Topic, TopicPartition
+from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.source.decode import Decoder, decoder_for
-from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.rules import RuleSet
+from headrace.queries.matched_events.emitting_queries import EmittingQueries
 from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
 from headrace.queries.matched_events.matched_topic import MatchedTopic, check_format
 from headrace.queries.matched_events.positions import (
@@ -38,6 +32,8 @@ from headrace.queries.matched_events.positions import (
 )
 from headrace.queries.matched_events.recount import MatchedEventCounts, recount
 from headrace.queries.matched_events.sent import RecordedMatches
+from headrace.queries.sample import newest_ranges
+from headrace.settings import SchemaRegistrySettings
 
 MAX_EVENTS = 1_000_000
 """The greatest number of newest events of a topic that are compared, and of their matches."""
@@ -87,25 +83,20 @@ class MatchedEventsBook(Book):
         yield BookLine(self.topic, self.state, figures, self.differences, self.unknown)
 
 
-def matched_events_books(
-    project: LoadedProject, declared: StandingQueries
-) -> Iterator[MatchedEventsBook]:
-    """Yields the books of the topics whose matched events are sent on.
+def matched_events_book(
+    matched: MatchedTopic, registry: SchemaRegistrySettings | None
+) -> MatchedEventsBook | None:
+    """Returns the book of a topic if it has queries with MATCHED EVENTS EMIT.
+
+    Args:
+        matched: the topic and the standing queries.
+        registry: of the schemas of topics; ``None``: the project has none.
 
     Raises:
         AuthorizationError: if an ACL is missing.
     """
-    for _, topic in sorted(matched_topics(project, declared.name).items()):
-        if (book := _book(project, declared, topic)) is not None:
-            yield book
-
-
-def _book(
-    project: LoadedProject, declared: StandingQueries, topic: Topic
-) -> MatchedEventsBook | None:
-    """Returns the book of a topic if it has queries with MATCHED EVENTS EMIT."""
     try:
-        return _Comparison(project, declared, topic).book()
+        return _Comparison(matched, registry).book()
     except (
         BrokerUnreachableError,
         MatchedEventsFormatError,
@@ -116,7 +107,7 @@ def _book(
         NotCountedError,
     ) as error:
         state, reason = WindowState.UNKNOWN, str(error)
-        return MatchedEventsBook(declared.name, topic.name, state, unknown=reason)
+        return MatchedEventsBook(matched.queries.name, matched.topic.name, state, unknown=reason)
 
 
 class _Comparison:
@@ -125,11 +116,8 @@ class _Comparison:
     Partitions of which it is unknown are left out, so differences of other partitions are shown.
     """
 
-    def __init__(self, project: LoadedProject, declared: StandingQueries, topic: Topic) -> None:
-        self._settings = project.settings
-        self._config = broker_config(project.settings)
-        site = own_cluster(project.settings).site
-        self._matched = MatchedTopic(declared, topic, self._config, site)
+    def __init__(self, matched: MatchedTopic, registry: SchemaRegistrySettings | None) -> None:
+        self._matched, self._registry, self._config = matched, registry, matched.config
         self._queries = EmittingQueries(self._matched)
         self._unknown: list[str] = []
 
@@ -268,7 +256,7 @@ class _Comparison:
     @cached_property
     def _decoder(self) -> Decoder:
         topic = self._matched.topic
-        return decoder_for(topic.record_format, topic.schema, self._settings.schema_registry)
+        return decoder_for(topic.record_format, topic.schema, self._registry)
 
     def _is_deleted(self, events: OffsetRange, scan_from: int) -> bool:
         """Returns whether Kafka has deleted some of the events or of their records since."""

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from headrace import Topic
-from headrace.control.query_sample import OperandFigures, newest_ranges, sample_query
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.source.decode import columns_for
 from headrace.queries.language import parse_query
+from headrace.queries.sample import OperandFigures, newest_ranges, sample_query
 
 BEGIN = datetime(2026, 5, 1, 10, tzinfo=UTC)
 

@@ -149,30 +149,24 @@ def _reports(
     topics = (queries.snapshots_topic, queries.matched_topic)
     if not describe(config, topics).keys() >= set(topics):
         return {}
-    numbers = range(queries.partitions)
-    reports = ((number, _report(config, queries, number, max_age_seconds)) for number in numbers)
-    return {number: report for number, report in reports if report is not None}
-
-
-def _report(
-    config: ClientConfig, queries: StandingQueries, number: int, max_age_seconds: float
-) -> _Report | None:
-    matched = TopicPartition(queries.matched_topic, number)
-    snapshots = TopicPartition(queries.snapshots_topic, number)
-    if (last := last_positions(config, snapshots)) is None:
-        return None
-    (position, written), (answered, answered_at) = last
-    is_old, is_answer_old = (time.time() - at > max_age_seconds for at in (written, answered_at))
-    has_begun = any(of_topic.begun for of_topic in position.counts.values())
-    looks = is_old or has_begun
-    has_more = looks and _has_records(config, matched, position.offset)
-    return _Report(
-        position.counts,
-        answered,
-        is_behind=is_old and has_more,
-        is_open=has_begun and not has_more,
-        is_old=is_answer_old,
-    )
+    reports: dict[int, _Report] = {}
+    for number in range(queries.partitions):
+        snapshots, matched = (TopicPartition(topic, number) for topic in topics)
+        if (last := last_positions(config, snapshots)) is None:
+            continue
+        (position, written), (answered, answered_at) = last
+        oldest = time.time() - max_age_seconds
+        has_begun = any(of_topic.begun for of_topic in position.counts.values())
+        looks = (is_old := written < oldest) or has_begun
+        has_more = looks and _has_records(config, matched, position.offset)
+        reports[number] = _Report(
+            position.counts,
+            answered,
+            is_behind=is_old and has_more,
+            is_open=has_begun and not has_more,
+            is_old=answered_at < oldest,
+        )
+    return reports
 
 
 def last_positions(
