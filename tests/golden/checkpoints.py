@@ -15,7 +15,7 @@ from headrace.ingest.spool.segment import HEADER_BYTES, Segment, created_ms, hea
 from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.kafka.topics import KnownKey
 from headrace.ledger.sums import Fate, Hop, Sums
-from headrace.link_ledger.accepted import AcceptedFolder, AcceptedRange
+from headrace.links.ledger.accepted import AcceptedFolder, AcceptedRange
 from headrace.model import DeadLetter, OffsetRange, Topic, TopicPartition
 from headrace.offline_files.progress import CounterRange, LoadProgress
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint

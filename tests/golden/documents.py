@@ -43,8 +43,8 @@ from headrace.kafka.groups import ConsumerGroup, Member
 from headrace.kafka.tail import TailedHeader, TailedRecord
 from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
-from headrace.link_ledger.accepted import AcceptedRange
-from headrace.link_ledger.book import LinkBook
+from headrace.links.ledger.accepted import AcceptedRange
+from headrace.links.ledger.book import LinkBook
 from headrace.model import OffsetRange, TopicPartition
 from headrace.offline_files import LoadStats
 from headrace.offline_files.progress import CounterRange, LoadProgress

@@ -14,8 +14,8 @@ from headrace.cli.console import ConsoleOutput
 from headrace.control.reconcile import Reconciliation
 from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
-from headrace.link_ledger.accepted import AcceptedRange
-from headrace.link_ledger.book import LinkBook
+from headrace.links.ledger.accepted import AcceptedRange
+from headrace.links.ledger.book import LinkBook
 from headrace.pipelines.ledger.book import PipelineBook, ReprocessedTimes
 from headrace.pipelines.ledger.breaks import Break
 from headrace.pipelines.ledger.letters import LetterRecount

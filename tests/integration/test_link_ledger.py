@@ -31,14 +31,14 @@ from headrace.kafka.resume import Position
 from headrace.kafka.topics import delete_topic
 from headrace.ledger.sums import Fate
 from headrace.ledger.windows import WindowState
-from headrace.link_ledger import ends
-from headrace.link_ledger.book import link_windows
-from headrace.link_ledger.records import (
+from headrace.links.columns import own_time_ms
+from headrace.links.ledger import ends
+from headrace.links.ledger.book import link_windows
+from headrace.links.ledger.records import (
     NotCountedError,
     first_values,
     read_records,
 )
-from headrace.links.columns import own_time_ms
 from headrace.links.merger.instance import MergerInstance
 from headrace.links.merger.merging import LATE_HEADER
 from headrace.links.mirror.instance import MirrorInstance

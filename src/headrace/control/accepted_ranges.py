@@ -11,7 +11,7 @@ from headrace.control.services import lake_uri
 from headrace.errors import LinkRunningError, SinkError
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.groups import describe_group
-from headrace.link_ledger.accepted import AcceptedFolder, AcceptedRange
+from headrace.links.ledger.accepted import AcceptedFolder, AcceptedRange
 from headrace.model import TopicPartition
 from headrace.runtime.extras import require_extra
 from headrace.runtime.s3 import is_s3

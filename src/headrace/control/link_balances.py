@@ -20,11 +20,11 @@ from headrace.control.site_clusters import own_cluster
 from headrace.errors import HeadraceError
 from headrace.kafka.resume import Position
 from headrace.ledger.balance import NotCountedError
-from headrace.link_ledger.book import LinkBook, link_windows
-from headrace.link_ledger.copies import CopiedTopic
-from headrace.link_ledger.merges import MergedTopics
 from headrace.links.dispatcher.declaration import Dispatcher
 from headrace.links.dispatcher.positions import committed_positions as dispatched
+from headrace.links.ledger.book import LinkBook, link_windows
+from headrace.links.ledger.copies import CopiedTopic
+from headrace.links.ledger.merges import MergedTopics
 from headrace.links.merger.declaration import Merger
 from headrace.links.mirror.declaration import Mirror
 from headrace.links.mirror.positions import committed_positions as mirrored

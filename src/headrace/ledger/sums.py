@@ -13,7 +13,7 @@ class Hop(enum.StrEnum):
 
     :mod:`headrace.pipelines.ledger` has the table of most. DEAD_LETTERS: the dead-letter topics,
     whose letters ``reconcile`` counts. TARGET: the topic that a link writes, see
-    :mod:`headrace.link_ledger`. MATCHED_RECORDS, QUERY_WINDOWS: between a batch and its records,
+    :mod:`headrace.links.ledger`. MATCHED_RECORDS, QUERY_WINDOWS: between a batch and its records,
     and between these and windows, see :mod:`headrace.queries.aggregate.counts`. ENDED_WINDOWS,
     QUERY_RESULTS: between a window that has ended and its records, and between these and results,
     see :mod:`headrace.queries.answer.counts`. MATCHED_EVENTS: between events and the topic of
@@ -48,7 +48,7 @@ class Fate(enum.StrEnum):
     COPIED: rows that a step made of it beyond the first, as a negative number: they were not read.
     UNKNOWN: it went into a step that does not count what it drops, or makes other rows of it.
     KEPT, EXPIRED, UNMATCHED and WAITING are those of :mod:`headrace.pipelines.join.tally`. LEFT_OUT
-    is of links alone; :mod:`headrace.link_ledger` has what fates mean there.
+    is of links alone; :mod:`headrace.links.ledger` has what fates mean there.
     """
 
     IN = "in"

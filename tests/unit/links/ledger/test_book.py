@@ -4,8 +4,8 @@ import pytest
 
 from headrace.ledger.sums import Fate, Sums
 from headrace.ledger.windows import WindowState
-from headrace.link_ledger.book import LinkCount, link_windows
-from headrace.link_ledger.records import LinkKey
+from headrace.links.ledger.book import LinkCount, link_windows
+from headrace.links.ledger.records import LinkKey
 
 SECONDS = 60
 LATER = 1_000_000.0

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from headrace.kafka.client import committed
 from headrace.ledger.sums import Fate, Sums
-from headrace.link_ledger.accepted import AcceptedRange, in_force
-from headrace.link_ledger.book import LinkCount
-from headrace.link_ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
-from headrace.link_ledger.records import (
+from headrace.links.columns import own_time_ms
+from headrace.links.ledger.accepted import AcceptedRange, in_force
+from headrace.links.ledger.book import LinkCount
+from headrace.links.ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
+from headrace.links.ledger.records import (
     LinkKey,
     by_partition,
     first_values,
@@ -21,7 +22,6 @@ from headrace.link_ledger.records import (
     read_records,
     sums_by_fate,
 )
-from headrace.links.columns import own_time_ms
 from headrace.links.merger.merging import LATE_HEADER, NO_TIMESTAMP
 from headrace.links.merger.plan import MergePlan
 from headrace.links.merger.position import InputPosition, positions_of

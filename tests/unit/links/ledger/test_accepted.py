@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace.errors import SinkError
-from headrace.link_ledger.accepted import AcceptedFolder, AcceptedRange, in_force
+from headrace.links.ledger.accepted import AcceptedFolder, AcceptedRange, in_force
 from headrace.model import TopicPartition
 
 CLICKS = TopicPartition("clicks", 0)

@@ -11,10 +11,11 @@ from headrace.kafka.client import ClientConfig
 from headrace.kafka.resume import Position
 from headrace.kafka.topics import topic_states
 from headrace.ledger.sums import Fate, Sums
-from headrace.link_ledger.accepted import AcceptedRange, in_force
-from headrace.link_ledger.book import LinkCount
-from headrace.link_ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
-from headrace.link_ledger.records import (
+from headrace.links.columns import last_origin, own_time_ms, time_ms
+from headrace.links.ledger.accepted import AcceptedRange, in_force
+from headrace.links.ledger.book import LinkCount
+from headrace.links.ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
+from headrace.links.ledger.records import (
     LinkKey,
     by_partition,
     first_values,
@@ -22,7 +23,6 @@ from headrace.link_ledger.records import (
     read_records,
     sums_by_fate,
 )
-from headrace.links.columns import last_origin, own_time_ms, time_ms
 from headrace.links.target import naming_site
 from headrace.model import OffsetRange, TopicPartition
 from headrace.runtime.clock import now_in_ms
