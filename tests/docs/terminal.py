@@ -65,7 +65,9 @@ def run(commands: Sequence[str], folder: Path, environ: Mapping[str, str]) -> li
     script = "".join(f"{command}\nprintf '{_NEXT}\\n'\n" for command in commands)
     terminal, own_end = pty.openpty()
     fcntl.ioctl(own_end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    environ = {**environ, "TERM": "xterm-256color"}
+    # Set here, since the width of the terminal around this process may be in its environment.
+    size = {"COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
+    environ = {**environ, **size, "TERM": "xterm-256color"}
     with tempfile.TemporaryFile() as errors:
         with subprocess.Popen(
             ["bash", "-ec", script],

@@ -73,11 +73,11 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
         ("check", {"msgspec", "rich"}, 125),
         ("status", {"msgspec", "rich"} | CLIENT, 170),
         ("dead-letters list", {"msgspec", "rich"} | CLIENT, 160),
-        ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 175),
+        ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 180),
         (
             "query register SELECT_count(*)_FROM_clicks-{}",
             {"datasketches", "msgspec", "numpy", "pyarrow", "rich", "sqlglot"} | CLIENT,
-            195,
+            200,
         ),
     ],
 )
