@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.events.avro_schemas import Schema
+from headrace.events.avro_schemas import PRIMITIVES, Schema
 from headrace.model import RegisteredSchema, SchemaId
 
 _DEFINITIONS = ("record", "error", "enum", "fixed")
-_PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-_OWN_TYPES = (*_PRIMITIVES, *_DEFINITIONS, "array", "map")
+_OWN_TYPES = (*PRIMITIVES, *_DEFINITIONS, "array", "map")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ Schema: TypeAlias = Any
 """A schema as its JSON document is parsed: a name, a list (a union) or an object."""
 Named: TypeAlias = Mapping[str, Schema]
 """The types that a schema names, by their full names."""
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 # By their base type: on others, and where it does not know the name, Avro says to ignore them. A
 # UUID is what it is written as, a text or bytes: fastavro would write each text of it in one form.
@@ -48,7 +49,12 @@ def parsed_schema(writer: Schema) -> tuple[Schema, dict[str, Schema]]:
 
     named: dict[str, Schema] = {}
     schema = fastavro.parse_schema(_readable(writer), named)
-    for definition in named.values():
+    for name, definition in named.items():
+        if name in PRIMITIVES:
+            raise ValueError(f"it names a type {name!r}, and Avro has a type of that name")
+        size = definition["size"] if definition["type"] == "fixed" else 0
+        if type(size) is not int or size < 0:
+            raise ValueError(f"its type {name!r} has {size!r:.60} bytes")
         if _SYMBOLS in definition:
             definition["symbols"] = definition.pop(_SYMBOLS)
     return schema, named

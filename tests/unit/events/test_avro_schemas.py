@@ -244,3 +244,41 @@ def test_a_schema_by_which_nothing_can_be_read_is_not_called_unknown():
     assert sentence.startswith(
         "the schema with the id 1 can't be read: it names the type 'Elsewhere'"
     )
+
+
+def fixed(size, name="F"):
+    return {"type": "fixed", "name": name, "size": size}
+
+
+ODD_SIZES = (1.5, 3.0, "3", None, {}, True, -1)
+
+
+@pytest.mark.parametrize("records", [1, 60])
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        *((fixed(size), f"its type 'F' has {size!r} bytes") for size in ODD_SIZES),
+        *((["null", fixed(size)], f"its type 'F' has {size!r} bytes") for size in ODD_SIZES),
+        ([fixed(3, "null"), "null"], "it names a type 'null', and Avro has a type of that name"),
+        (record(("x", "int"), name="int"), "it names a type 'int'"),
+    ],
+)
+def test_a_schema_with_a_type_that_avro_forbids_is_unreadable(kind, why, records):
+    schema = record(("id", "string"), ("x", kind))
+    event = make_dataclass("Event", [("id", str), ("x", bytes | None)])
+    decoder = AvroDecoder(event_schema(event), {1: schema}.get)
+    result = decoder.decode([HEADER.pack(0, 1) + b"\x02a\x02abc"] * records)
+    assert len(result.rejected) == records
+    reason, sentence = result.rejected[0]
+    assert reason == "unreadable-schema"
+    assert why in sentence
+
+
+def test_a_record_may_say_anything_of_its_size():
+    schema = record(("x", "int")) | {"size": "large"}
+    assert decoded(schema, b"\x02", x=int) == {"x": 1}
+
+
+def test_a_type_of_a_namespace_may_have_the_name_of_one_of_avro():
+    schema = record(("x", fixed(3, "null"))) | {"namespace": "shop"}
+    assert decoded(schema, b"abc", x=bytes) == {"x": b"abc"}

@@ -70,8 +70,8 @@ def _binary(_writer: Schema, _field: EventField) -> Read:
 
 def fixed_size(writer: Schema) -> int:
     """Returns how many bytes a value of a fixed type has."""
-    size = writer["size"]
-    if not isinstance(size, int) or not 0 <= size <= MAX_BLOCK_BYTES:
+    size: int = writer["size"]
+    if size > MAX_BLOCK_BYTES:
         raise NotInColumnsError(f"its type {writer['name']!r} has {size!r:.60} bytes")
     return size
 
