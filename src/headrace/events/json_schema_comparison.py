@@ -12,7 +12,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, product
 from typing import Any, TypeAlias, TypeVar
@@ -48,6 +48,7 @@ _NOT_COMPARED = (
 )
 _MAX_BRANCHES = 1_000
 _MAX_DEPTH = 100
+_MAX_LEVELS = 300  # of objects and lists, each of which takes two calls: the stack holds 1,000
 
 
 def allowed_but_not_taken(registered: RegisteredSchema, schema: EventSchema) -> Iterator[str]:
@@ -60,13 +61,29 @@ def allowed_but_not_taken(registered: RegisteredSchema, schema: EventSchema) -> 
     Raises:
         ValueError: if it is no JSON Schema, or one that can't be compared.
     """
-    try:
-        referenced = {name: json.loads(text) for name, text in reversed(registered.referenced)}
-        references = References(json.loads(registered.text), referenced)
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
+    referenced = {name: _document(text) for name, text in reversed(registered.referenced)}
+    references = References(_document(registered.text), referenced)
     event = EventField("", FieldType.STRUCT, schema=schema)
     yield from _Comparison(references).of(references.root, event, "")
+
+
+def _document(text: str) -> JsonSchemaDocument:
+    try:
+        document = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    level = [document]
+    for _ in range(_MAX_LEVELS):
+        level = [part for value in level for part in _parts(value)]
+    if level:
+        raise ValueError(f"it is nested deeper than {_MAX_LEVELS} levels")
+    return document
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 class _Comparison:
@@ -203,7 +220,7 @@ def _keyword(schema: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kind:
 def _matches(pattern: str, name: str) -> bool:
     try:
         return re.search(pattern, name) is not None
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"the pattern {pattern!r:.60} is not known here: {error}") from error
 
 

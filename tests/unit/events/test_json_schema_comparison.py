@@ -338,8 +338,10 @@ DEEP = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(1_000)}
         ({"type": "object", "properties": ["sku"]}, "'properties' is"),
         ({"type": "object", "patternProperties": 7}, "'patternProperties' is 7, and no object"),
         ({"type": "object", "patternProperties": {r"\p{L}": {}}}, "the pattern"),
+        ({"type": "object", "patternProperties": {"a{4294967296}": {}}}, "the pattern 'a{429"),
+        ({"type": "object", "patternProperties": {"(" * 3_000 + ")" * 3_000: {}}}, "the pattern"),
         ({"type": "array", "prefixItems": 7}, "'prefixItems' is 7, and no list"),
-        (nested(200), "its alternatives nest deeper than 100 levels"),
+        (nested(120), "its alternatives nest deeper than 100 levels"),
         ({"$ref": "#/$defs/d0"}, "its alternatives nest deeper than 100 levels"),
     ],
 )
@@ -349,15 +351,29 @@ def test_what_can_t_be_compared_is_a_value_error(schema, reason):
         compared(schema, field, **DEEP)
 
 
-def test_a_schema_that_is_nested_too_deep_is_not_compared():
-    text = '{"anyOf": [' * 5_000 + "{}" + "]}" * 5_000
+@pytest.mark.parametrize("levels", [200, 480, 5_000])
+def test_a_schema_that_is_nested_too_deep_is_not_compared(levels):
+    text = '{"anyOf": [' * levels + "{}" + "]}" * levels
     for registered in (
         RegisteredSchema("JSON", text),
         RegisteredSchema("JSON", "{}", (("other.json", text),)),
     ):
-        with pytest.raises(ValueError, match="it is nested too deep"):
+        with pytest.raises(ValueError, match=r"it is nested (too deep|deeper than 300 levels)"):
             list(allowed_but_not_taken(registered, SCHEMA))
 
 
 def test_a_divisor_beyond_a_double_is_whole():
     assert compared({"type": "number", "multipleOf": 10**400}, "count") == []
+
+
+@pytest.mark.parametrize("levels", [250, 300, 900, *range(960, 1_000, 4)])
+def test_a_value_that_is_nested_too_deep_is_compared_or_a_value_error(levels):
+    deep = "[" * levels + "]" * levels
+    values = f'{{"allOf": [{{"const": {deep}}}, {{"enum": [{deep}]}}]}}'
+    text = f'{{"type": "object", "properties": {{"items": {values}}}}}'
+    phrases = allowed_but_not_taken(RegisteredSchema("JSON", text), SCHEMA)
+    if levels < 300:
+        assert any("field 'items' may be [[" in phrase for phrase in phrases)
+    else:
+        with pytest.raises(ValueError, match="it is nested"):
+            list(phrases)
