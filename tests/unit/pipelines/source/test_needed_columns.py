@@ -8,9 +8,12 @@ import pytest
 from tests.contracts.source import spec
 from tests.unit.pipelines.source.test_reader import NUMBERS, Records
 
+from headrace.events.wire_format import HEADER
 from headrace.model import EpochMillis, Metadata, OffsetRange, event_schema
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.source.decode.avro import AvroDecoder
+from headrace.pipelines.source.decode.json_events import JsonDecoder
 from headrace.pipelines.source.reader import ReadRange, TaskReader
 from headrace.sinks.api import SelectiveWriters
 from headrace.testing.memory import MemoryRecord
@@ -21,6 +24,10 @@ class Visit:
     at: EpochMillis
     page: str
     seconds: int
+
+
+class Counted:
+    id: str
 
 
 GOOD = b'{"id": "a", "at": 1, "page": "/", "seconds": 2}'
@@ -87,3 +94,17 @@ def test_a_bad_value_of_a_field_without_a_column_is_a_dead_letter(source):
     rows, report = read(source(GOOD, WRONG, writers=Pages()).with_needed_columns(), 2)
     assert rows.column("page").to_pylist() == ["/"]
     assert [(letter.offset, letter.reason) for letter in report.dead] == [(1, "wrong-type")]
+
+
+@pytest.mark.parametrize("needed", [[], ["elsewhere"]])
+@pytest.mark.parametrize("records", [1, 60])
+def test_rows_are_counted_where_no_column_is_looked_at(needed, records):
+    counted = event_schema(Counted)
+    kind = {"type": "record", "name": "Counted", "fields": [{"name": "id", "type": "string"}]}
+    head = HEADER.pack(0, 1)
+    for decoder, good, bad in (
+        (JsonDecoder(counted, needed), b'{"id": "a"}', b"{}"),
+        (AvroDecoder(counted, {1: kind}.get, needed), head + b"\x02a", head + b"\x08a"),
+    ):
+        decoded = decoder.decode([*[good] * records, bad])
+        assert (decoded.rows.num_rows, [*decoded.rejected]) == (records, [records])

@@ -82,11 +82,15 @@ class EventColumns:
     """
 
     def __init__(self, schema: EventSchema, needed: Collection[str] | None = None) -> None:
-        made = {
-            slot: field
-            for slot, field in slots(schema).items()
-            if needed is None or field.name in needed or field.type not in _JUDGED_BY_PARSER
-        }
+        made = fields = slots(schema)
+        if needed is not None:
+            made = {
+                slot: field
+                for slot, field in fields.items()
+                if field.name in needed or field.type not in _JUDGED_BY_PARSER
+            }
+        # Arrow counts the rows of a table by its columns.
+        made = made or dict([*fields.items()][:1])
         self.arrow_schema = _columns_of(made.values())
         self.parse = event_parser(schema)
         self._fields = _Fields(made, can_be_null=False)
