@@ -55,8 +55,8 @@ def known_settings(catalog: str) -> frozenset[str]:
     return frozenset({*_OWN, *names})
 
 
-def settings_faults(label: str, settings: Mapping[str, Secret]) -> Iterator[Fault]:
-    """Yields what is wrong with the settings, for the sink with a label."""
+def settings_faults(label: str, namespace: str, settings: Mapping[str, Secret]) -> Iterator[Fault]:
+    """Yields what is wrong with the settings, for the sink with a label and a namespace."""
     kind = settings["catalog"].reveal() if "catalog" in settings else CATALOGS[0]
     if kind not in CATALOGS:
         yield Fault(f"catalog in [sinks.lake] is {kind!r}", f"one of {', '.join(CATALOGS)}")
@@ -64,6 +64,9 @@ def settings_faults(label: str, settings: Mapping[str, Secret]) -> Iterator[Faul
     if kind == "rest" and "uri" not in settings:
         message = f"{label} needs the setting 'uri': its catalog is a REST server"
         yield Fault(message, '[sinks.lake] uri = "https://..." in headrace.toml')
+    if kind != "rest" and "." in namespace:
+        message = f"{label}: namespace {namespace!r} has levels, and catalog {kind!r} takes one"
+        yield Fault(message, "a name without '.', or catalog = \"rest\" in [sinks.lake]")
     known = known_settings(kind)
     for name in settings:
         if name not in known and not (kind == "rest" and name.startswith(_HEADER)):

@@ -35,6 +35,7 @@ class Iceberg(TableFormat):
     Attributes:
         namespace: of the table in the catalog; it is made when it is missing. Unless it is
             ``default``, it is part of the name by which headrace knows the table: ``ads.clicks``.
+            A REST catalog takes several levels: ``ads.eu``.
     """
 
     namespace: str = _DEFAULT
@@ -66,7 +67,7 @@ class Iceberg(TableFormat):
 
     def settings_faults(self, label: str, settings: Mapping[str, Secret]) -> Iterator[Fault]:
         """Yields what is wrong with the catalog."""
-        return settings_faults(label, settings)
+        return settings_faults(label, str(self.namespace), settings)
 
     def position_store(self, table: DeclaredTable) -> PositionStore:
         """Returns what the table's properties record."""

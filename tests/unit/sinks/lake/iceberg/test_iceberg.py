@@ -668,6 +668,15 @@ class TestDeclaration:
         secrets = {name: Secret(text) for name, text in settings.items()}
         assert message in " ".join(map(str, TABLE.settings_faults(secrets)))
 
+    def test_levels_of_a_namespace_are_for_a_rest_catalog(self):
+        sink = replace(TABLE, format=Iceberg("ads.eu"))
+        kinds = {kind: {"catalog": Secret(kind), "uri": Secret("u")} for kind in CATALOGS}
+        refused = {kind: str(*sink.settings_faults(kinds[kind])) for kind in CATALOGS}
+        assert not refused.pop("rest")
+        assert str(*sink.settings_faults({})) == refused["sql"]
+        for kind, fault in refused.items():
+            assert f"namespace 'ads.eu' has levels, and catalog '{kind}' takes one" in fault
+
     @pytest.mark.parametrize("module", ["io", "catalog.sql", "catalog.rest"])
     def test_every_key_that_pyiceberg_takes_is_known(self, module):
         values = vars(import_module(f"pyiceberg.{module}")).values()
