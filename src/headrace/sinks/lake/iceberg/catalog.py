@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import requests
 from pyiceberg import exceptions
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.runtime import storage
@@ -54,6 +54,7 @@ _S3 = {
     "session_token": "s3.session-token",
 }
 _CONFLICTS = (exceptions.CommitFailedException, exceptions.TableAlreadyExistsError)
+LOST_RACES = (*_CONFLICTS, IntegrityError)  # the last: of a namespace that others made in SQL
 _LOST_ANSWER_DELAYS = (0.01, 0.02, 0.03)
 _PASSING = (
     requests.ConnectionError,
@@ -153,7 +154,7 @@ class CatalogTable:
         def past_conflicts() -> _Result:
             try:
                 with self.errors_named():
-                    return retry(attempt, _CONFLICTS, CONFLICT_DELAYS)
+                    return retry(attempt, LOST_RACES, CONFLICT_DELAYS)
             except _CONFLICTS as error:
                 raise collided(self.uri, error) from error
 

@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update.spec import UpdateSpec
 
+_TYPES = frozenset(
+    {
+        *(pa.int32(), pa.int64(), pa.uint32(), pa.uint64(), pa.float32(), pa.float64()),
+        *(pa.bool_(), pa.date32(), pa.string(), pa.large_string(), pa.string_view()),
+        *(pa.binary(), pa.large_binary(), pa.binary_view()),
+        *(pa.timestamp(unit, zone) for unit in ("ms", "us") for zone in (None, "UTC")),
+    }
+)
+"""Types without parts that tables are made with and fit afterwards, beside those with a length."""
 _TRANSFORMS: Mapping[TimeUnit, Any] = {TimeUnit.DAY: DayTransform(), TimeUnit.HOUR: HourTransform()}
 
 
@@ -73,12 +82,19 @@ def declared_columns(spec: WriteSpec) -> pa.Schema:
     """Returns the columns of the table, as the rows have them.
 
     Raises:
-        TableMismatchError: if the declaration and the rows do not fit, or two fields have one name
-            in Iceberg: it calls field ``b`` of column ``a`` ``a.b``.
+        TableMismatchError: if the declaration and the rows do not fit, a type is none that tables
+            have, or two fields have one name in Iceberg: it calls field ``b`` of column ``a``
+            ``a.b``.
     """
     columns = table_schema(spec)
-    counts = Counter(name for column in columns for name in _names(column, ""))
-    for name, count in counts.items():
+    kinds = [pair for column in columns for pair in _kinds(column, "")]
+    for name, kind in kinds:
+        if _parts(kind) is None and not _is_known(kind):
+            reason = (
+                f"column {name!r} is {kind}, which Iceberg tables are not written with: cast it"
+            )
+            raise TableMismatchError(spec.root, reason)
+    for name, count in Counter(name for name, _ in kinds).items():
         if count > 1:
             inner, _, last = name.rpartition(".")
             reason = f"column {name!r} and field {last!r} in column {inner!r} have one name"
@@ -86,19 +102,31 @@ def declared_columns(spec: WriteSpec) -> pa.Schema:
     return columns
 
 
-def _names(field: pa.Field, prefix: str) -> Iterator[str]:
-    """Yields the names that Iceberg has for a column or nested field, and for those in it."""
-    name, kind = prefix + field.name, field.type
-    yield name
-    inner: Iterable[pa.Field] = ()
+def _kinds(field: pa.Field, prefix: str) -> Iterator[tuple[str, pa.DataType]]:
+    """Yields a column or nested field, and those in it, by the names that Iceberg has for them."""
+    name = prefix + field.name
+    yield name, field.type
+    for part in _parts(field.type) or ():
+        yield from _kinds(part, f"{name}.")
+
+
+def _parts(kind: pa.DataType) -> list[pa.Field] | None:
+    """Returns the fields that a type holds; None: it is none of those that hold some."""
     if pa.types.is_struct(kind):
-        inner = kind
-    elif pa.types.is_map(kind):
-        inner = (kind.key_field.with_name("key"), kind.item_field.with_name("value"))
-    elif is_list(kind):
-        inner = (kind.value_field.with_name("element"),)
-    for part in inner:
-        yield from _names(part, f"{name}.")
+        return [*kind]
+    if pa.types.is_map(kind):
+        return [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+    if is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [kind.value_field.with_name("element")]
+    return None
+
+
+def _is_known(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_decimal128(kind):
+        return bool(0 <= kind.scale <= kind.precision)
+    return kind in _TYPES or pa.types.is_fixed_size_binary(kind)
 
 
 def partitions_of(metadata: TableMetadata, spec: WriteSpec) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from headrace.errors import SinkError, TableMismatchError
 from headrace.sinks.api import CommitRejection, PositionStore, Transaction
 from headrace.sinks.lake.data_file import FileSwap, WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.catalog import LOST_RACES, CatalogTable
 from headrace.sinks.lake.iceberg.data_files import written_spec
 from headrace.sinks.lake.iceberg.positions import (
     IcebergPositions,
@@ -68,6 +68,9 @@ class IcebergTable:
         declared: what is written to it; its root and its files are those of the table once
             :meth:`open` has found them.
 
+    Raises:
+        TableMismatchError: if no table can have the declared columns.
+
     Attributes:
         unique: what finds rows that the table has already, once it is open; None: it may have
             duplicates.
@@ -79,6 +82,7 @@ class IcebergTable:
         self._place = place
         columns = [field.with_type(iceberg_types(field.type)) for field in declared.schema]
         self._declared = replace(declared, root=place.uri, schema=pa.schema(columns))
+        self._declared_columns = _plain(declared_columns(self._declared))
         self._table: Table | None = None
         self._columns: IcebergSchema | None = None
         self._seen: Mark | None = None
@@ -96,7 +100,6 @@ class IcebergTable:
         Raises:
             TableMismatchError: if the rows do not fit the table.
         """
-        declared_columns(self._declared)
         table = self._place.load()
         return [_CREATED] if table is None else self._changes(table.metadata)
 
@@ -116,7 +119,8 @@ class IcebergTable:
         Raises:
             TableMismatchError: if the rows do not fit the table.
         """
-        return self._place.retrying(lambda: self._made(record))
+        sent: list[str] = []
+        return self._place.retrying(lambda: self._made(record, sent))
 
     def open(self) -> WriteSpec:
         """Makes the table, and records what the pipeline writes; returns what tasks write.
@@ -136,27 +140,36 @@ class IcebergTable:
             self.unique = UniqueFilter(spec, rule, IcebergKeys(self._place, spec, rule))
         return spec
 
-    def _made(self, record: Mapping[str, str]) -> tuple[Table, list[str]]:
-        columns = _plain(declared_columns(self._declared))
+    def _made(self, record: Mapping[str, str], sent: list[str]) -> tuple[Table, list[str]]:
+        """Does what :meth:`make` does; ``sent`` is what an attempt changed, its answer was lost."""
         table = self._place.load()
-        if table is None:
-            return self._created(columns, record), [_CREATED]
-        changes = self._changes(table.metadata)
-        if not changes and record.items() <= table.properties.items():
-            return table, changes
+        changes = [_CREATED] if table is None else self._changes(table.metadata)
+        if table is not None and not changes and record.items() <= table.properties.items():
+            return table, sent
+        sent[:] = changes or sent
+        try:
+            made = self._created(record) if table is None else self._grown(table, record, changes)
+        except LOST_RACES:
+            sent.clear()
+            raise
+        return made, sent
+
+    def _grown(self, table: Table, record: Mapping[str, str], changes: Sequence[str]) -> Table:
         transaction = table.transaction()
         if changes:
             with transaction.update_schema() as update:
-                update.union_by_name(columns)
+                update.union_by_name(self._declared_columns)
         if record:
             transaction.set_properties(dict(record))
-        return transaction.commit_transaction(), changes
+        return transaction.commit_transaction()
 
-    def _created(self, columns: pa.Schema, record: Mapping[str, str]) -> Table:
+    def _created(self, record: Mapping[str, str]) -> Table:
         catalog = self._place.open_catalog()
         catalog.create_namespace_if_not_exists(self._place.identifier[:-1])
         transaction = catalog.create_table_transaction(
-            self._place.identifier, columns, properties=TABLE_PROPERTIES | dict(record)
+            self._place.identifier,
+            self._declared_columns,
+            properties=TABLE_PROPERTIES | dict(record),
         )
         with transaction.update_spec() as update:
             add_partitions(update, self._declared)

@@ -15,6 +15,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import ServerError
 from pyiceberg.expressions import GreaterThanOrEqual
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table.statistics import PartitionStatisticsFile
@@ -37,6 +39,7 @@ from headrace.testing.sink_lab import COLUMNS, NOON, batch, row, schema, written
 
 WRITER = {"pipeline": "p"}
 TABLE = Lake("clicks", format=Iceberg())
+TABLE_BESIDE = replace(TABLE, table="beside")
 HOURLY = replace(TABLE, partition_by=["day", "hour", "name"])
 
 
@@ -384,6 +387,92 @@ class TestApply:
         TABLE.apply(lab.context, schema())
         with pytest.raises(TableMismatchError, match="'id' is long in the table, but string"):
             TABLE.apply(lab.context, schema().set(0, pa.field("id", pa.string())))
+
+    def test_a_namespace_that_another_start_creates_meanwhile_is_used(self, context, monkeypatch):
+        look = SqlCatalog.namespace_exists
+
+        def late(catalog, namespace):
+            monkeypatch.setattr(SqlCatalog, "namespace_exists", look)
+            exists = look(catalog, namespace)
+            assert TABLE_BESIDE.apply(context, schema()) == ["is created"]
+            return exists
+
+        monkeypatch.setattr(SqlCatalog, "namespace_exists", late)
+        assert TABLE.apply(context, schema()) == ["is created"]
+        assert TABLE.changes(context, schema()) == TABLE_BESIDE.changes(context, schema()) == []
+
+    @pytest.mark.parametrize("has_landed", [True, False])
+    def test_what_was_changed_is_known_although_the_answer_was_lost(
+        self, context, monkeypatch, has_landed
+    ):
+        commit_table, lost = SqlCatalog.commit_table, []
+
+        def losing(catalog, *arguments):
+            if lost or has_landed:
+                answer = commit_table(catalog, *arguments)
+            if lost:
+                return answer
+            lost.append(arguments)
+            raise ServerError("503")
+
+        monkeypatch.setattr(SqlCatalog, "commit_table", losing)
+        wide = schema().append(pa.field("more", pa.string()))
+        for columns, change in (
+            (schema(), "is created"),
+            (wide, "gets column 'more', string"),
+        ):
+            lost.clear()
+            assert TABLE.apply(context, columns) == [change]
+            assert TABLE.apply(context, columns) == []
+
+    def test_what_another_has_changed_is_no_change(self, context, monkeypatch):
+        TABLE.apply(context, schema())
+        wide = schema().append(pa.field("more", pa.string()))
+        commit_table = SqlCatalog.commit_table
+
+        def late(catalog, *arguments):
+            monkeypatch.setattr(SqlCatalog, "commit_table", commit_table)
+            assert TABLE.apply(context, wide) == ["gets column 'more', string"]
+            return commit_table(catalog, *arguments)
+
+        monkeypatch.setattr(SqlCatalog, "commit_table", late)
+        assert TABLE.apply(context, wide) == []
+
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            *(pa.uint8(), pa.uint16(), pa.float16(), pa.date64(), pa.null(), pa.decimal256(40, 2)),
+            *(pa.timestamp("s"), pa.timestamp("ns", "UTC"), pa.timestamp("us", "Europe/Berlin")),
+            *(pa.time64("us"), pa.duration("us"), pa.decimal128(2, 4), pa.decimal128(5, -2)),
+            *(pa.list_view(pa.int32()), pa.dictionary(pa.int8(), pa.uint8())),
+        ],
+        ids=str,
+    )
+    def test_a_type_that_no_table_fits_afterwards_is_refused_by_name(self, context, kind):
+        for column, name in (
+            (pa.field("odd", kind), "odd"),
+            (pa.field("odd", pa.map_(pa.string(), pa.struct([("part", kind)]))), "odd.value.part"),
+        ):
+            columns = schema().append(column)
+            for act in (TABLE.changes, TABLE.apply, TABLE.open):
+                with pytest.raises(TableMismatchError, match=rf"column '{name}' is .*: cast it"):
+                    act(context, columns)
+        assert loaded(context) is None
+
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            *(pa.int8(), pa.uint32(), pa.large_string(), pa.string_view(), pa.binary(4)),
+            *(pa.timestamp("ms"), pa.decimal128(38, 0), pa.dictionary(pa.int32(), pa.string())),
+            *(pa.list_(pa.int32(), 3), pa.large_list(pa.int16()), pa.map_(pa.int8(), pa.bool_())),
+        ],
+        ids=str,
+    )
+    def test_a_type_that_is_made_fits_afterwards(self, context, kind):
+        columns = schema().append(pa.field("odd", kind))
+        assert TABLE.changes(context, columns) == TABLE.apply(context, columns) == ["is created"]
+        assert TABLE.changes(context, columns) == []
+        TABLE.open(context, columns).close(0.0)
 
     def test_the_first_commit_makes_a_delta_table(self, context):
         sink = replace(TABLE, format=Delta())
