@@ -12,6 +12,7 @@ from tests.integration.test_ledger import at, balance, run, send_hours, states
 
 from headrace import Iceberg, Lake, Unique
 from headrace.errors import SinkUnavailableError
+from headrace.ledger.balance import Balance
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import WindowState
 from headrace.service.status import State
@@ -200,7 +201,7 @@ class TestPipelines:
         shown = Counter(self.rows(flow, pipeline, sink)["event_id"].to_pylist())
         assert shown == {f"e{n}": 1 for n in range(150)}
         assert [stored.letter.reason for stored in flow.dead()] == ["conflicting-key"]
-        assert not balance(flow, pipeline).is_unbalanced
+        assert not Balance.of(balance(flow, pipeline)).is_unbalanced
 
     def test_tables_are_recounted_and_rows_that_are_lost_are_named(self, broker, spark, tmp_path):
         flow = Flow(broker, spark, tmp_path, event_id="event_id")
