@@ -43,8 +43,10 @@ def table_schema(spec: WriteSpec) -> pa.Schema:
     """Columns of the table: those of the rows, then ``day``, ``hour``, ``_rescued`` as declared.
 
     Raises:
-        TableMismatchError: if the declaration and the rows do not fit.
+        TableMismatchError: if the declaration and the rows do not fit, or a column is of a type
+            that tables do not have.
     """
+    _check_types(spec)
     _check_partition_columns(spec)
     fields = [pa.field(field.name, field.type) for field in spec.schema]
     if not spec.layout.hides_times:
@@ -52,6 +54,23 @@ def table_schema(spec: WriteSpec) -> pa.Schema:
     if spec.rescues:
         fields.append(pa.field(RESCUED_COLUMN, pa.string()))
     return pa.schema(fields)
+
+
+def _check_types(spec: WriteSpec) -> None:
+    for field in spec.schema:
+        try:
+            Schema.from_arrow(pa.schema([field]))
+        except Exception as error:  # deltalake's has no class of its own
+            raise not_written(spec, field.name, field.type) from error
+        # The first commit would make a table that nothing is written to afterwards.
+        if "timestamp[ns" in str(field.type):
+            raise not_written(spec, field.name, field.type)
+
+
+def not_written(spec: WriteSpec, name: str, kind: pa.DataType) -> TableMismatchError:
+    """Returns the error of a column or nested field whose type tables do not have."""
+    reason = f"column {name!r} is {kind}, which is not written to tables of its format: cast it"
+    return TableMismatchError(spec.root, reason)
 
 
 def _check_partition_columns(spec: WriteSpec) -> None:

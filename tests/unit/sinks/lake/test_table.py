@@ -15,6 +15,7 @@ from tests.contracts.sink import add as commit
 
 from headrace import Lake, UnsafeValues
 from headrace.errors import SinkError, TableMismatchError
+from headrace.sinks.api import SinkContext
 from headrace.sinks.lake import compaction
 from headrace.sinks.lake.compaction import Compaction, CompactionResult
 from headrace.sinks.lake.data_file import WriteSpec
@@ -52,6 +53,27 @@ def test_a_new_column_is_added_and_older_rows_read_as_null(root):
     add(spec(root, {"id": pa.int64(), "country": pa.string()}), 1, {"id": 2, "country": "PL"})
     found = read_table(root, ["id", "country"]).sort_by("id").to_pylist()
     assert found == [{"id": 1, "country": None}, {"id": 2, "country": "PL"}]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.float16(), pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("us", "Europe/Berlin")),
+        *(pa.time64("us"), pa.decimal128(2, 4), pa.list_(pa.timestamp("ns", "UTC"))),
+    ],
+    ids=str,
+)
+def test_a_type_that_no_table_has_is_refused_by_name(root, kind):
+    columns = pa.schema({"at": TIME, "odd": kind})
+    context = SinkContext("p", str(Path(root).parent), {}, event_time="at")
+    for act in (Lake("impressions").changes, Lake("impressions").open):
+        with pytest.raises(TableMismatchError, match=r"column 'odd' is .*: cast it"):
+            act(context, columns)
+    assert not Path(root).exists()
+
+
+def test_a_column_may_have_the_name_of_a_type(root):
+    add(spec(root, {"timestamp_ns": pa.struct([("timestamp_nanos", pa.int64())])}), 0)
 
 
 def test_a_column_that_is_no_longer_written_reads_as_null(root):

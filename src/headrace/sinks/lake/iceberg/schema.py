@@ -17,7 +17,7 @@ from headrace.errors import TableMismatchError
 from headrace.sinks.arrow_types import is_list
 from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.layout import TimeUnit
-from headrace.sinks.lake.table_schema import table_schema
+from headrace.sinks.lake.table_schema import not_written, table_schema
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionField
@@ -86,14 +86,11 @@ def declared_columns(spec: WriteSpec) -> pa.Schema:
             have, or two fields have one name in Iceberg: it calls field ``b`` of column ``a``
             ``a.b``.
     """
-    columns = table_schema(spec)
-    kinds = [pair for column in columns for pair in _kinds(column, "")]
+    kinds = [pair for column in spec.schema for pair in _kinds(column, "")]
     for name, kind in kinds:
         if _parts(kind) is None and not _is_known(kind):
-            reason = (
-                f"column {name!r} is {kind}, which Iceberg tables are not written with: cast it"
-            )
-            raise TableMismatchError(spec.root, reason)
+            raise not_written(spec, name, kind)
+    columns = table_schema(spec)
     for name, count in Counter(name for name, _ in kinds).items():
         if count > 1:
             inner, _, last = name.rpartition(".")
