@@ -27,6 +27,13 @@ def are_texts(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
 
 
+def lists_as_tuples(declaration: object, *attributes: str) -> None:
+    """Makes tuples of attributes that are lists: both are the same declaration, and hashable."""
+    for name in attributes:
+        if isinstance(values := getattr(declaration, name), list):
+            object.__setattr__(declaration, name, tuple(values))
+
+
 def at_least(value: object, attribute: str, minimum: int) -> Iterator[Fault]:
     """Yields a fault unless the attribute is a whole number of at least ``minimum``."""
     number = getattr(value, attribute)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import TableMismatchError
 from headrace.model import FieldType, Metadata
-from headrace.model.fault import Fault, are_texts, is_a
+from headrace.model.fault import Fault, are_texts, is_a, lists_as_tuples
 from headrace.sinks.api import (
     DeclaredRows,
     Guarantee,
@@ -86,6 +86,9 @@ class OpenSearch(Sink, Provisionable, Reprocessable):
     metadata: ClassVar[tuple[Metadata, ...]] = _PLACE
     metrics: ClassVar[tuple[Metric, ...]] = OPENSEARCH_METRICS
 
+    def __post_init__(self) -> None:
+        lists_as_tuples(self, "key", "text")
+
     @property
     def target(self) -> str:
         """Name of the index or data stream, or of several what stands before the time."""
@@ -105,7 +108,7 @@ class OpenSearch(Sink, Provisionable, Reprocessable):
     def _id_columns(self) -> tuple[str, ...]:
         if self.mode is WriteMode.APPEND and isinstance(self.unique, Unique):
             return tuple(self.unique.by)
-        return tuple(self.key)
+        return self.key
 
     @property
     def _index_by(self) -> IndexBy | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from headrace.model import FieldType
-from headrace.model.fault import Fault, are_texts, duration
+from headrace.model.fault import Fault, are_texts, duration, lists_as_tuples
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,7 @@ class Unique:
     ignore: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Lists and tuples of the same names are the same declaration."""
-        for name in ("by", "ignore"):
-            if isinstance(names := getattr(self, name), list):
-                object.__setattr__(self, name, tuple(names))
+        lists_as_tuples(self, "by", "ignore")
 
     def faults(self, sink: str, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
         """Yields everything wrong with it.

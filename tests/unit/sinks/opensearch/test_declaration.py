@@ -54,7 +54,7 @@ def test_what_can_be_declared_has_no_faults(declared):
         ({"index": None}, "OpenSearch.index is None"),
         ({"index": "headrace-positions"}, "'headrace-positions', where positions are"),
         ({"key": "id"}, "OpenSearch.key is 'id'"),
-        ({"text": ["id", 7]}, "OpenSearch.text is ['id', 7]"),
+        ({"text": ["id", 7]}, "OpenSearch.text is ('id', 7)"),
         ({"mode": WriteMode.ADD}, "OpenSearch.mode is"),
         ({"mode": "append"}, "OpenSearch.mode is"),
         ({"key": ("id",)}, "are for UPSERT"),
@@ -147,6 +147,9 @@ def test_only_an_id_of_the_record_needs_its_place():
 def test_two_pipelines_write_to_an_index_in_one_way_alone():
     sink = OpenSearch("clicks", unique=BY_ID)
     assert list(sink.faults_beside(OpenSearch("clicks", unique=BY_ID))) == []
+    listed = OpenSearch("clicks", text=["title"])
+    assert list(listed.faults_beside(OpenSearch("clicks", text=("title",)))) == []
+    assert hash(listed) == hash(OpenSearch("clicks", text=("title",)))
     [fault] = sink.faults_beside(OpenSearch("clicks"))
     assert "index 'clicks' is written by" in fault.message
 
