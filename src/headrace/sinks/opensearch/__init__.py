@@ -35,6 +35,8 @@ Delivery:
   document is a dead letter. 401, 403, a blocked index, and one that lacks a field of the rows are
   waited for: the start that follows adds the field. A bulk whose answer is lost is sent again: the
   ids make that safe.
+- An answer counts only if it is one of the cluster's: an error with its type, or JSON of the form
+  that answers to the request have. Any other is that of a proxy, and is waited for.
 - Before its first row of an index, a task looks whether that exists, or else the template with
   patterns that match it. Where neither does, the batch fails: the server would guess the fields.
   The next start puts the template. Until the cluster says what exists, no row is sent. The patterns

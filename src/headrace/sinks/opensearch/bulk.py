@@ -11,7 +11,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import numpy as np
@@ -85,7 +85,7 @@ class _Outcome(msgspec.Struct):
 
 
 class _Bulk(msgspec.Struct):
-    items: list[dict[str, _Item]]
+    items: list[Annotated[dict[str, _Item], msgspec.Meta(min_length=1)]]
 
 
 # Of a bulk that was taken whole, nothing else is decoded.
@@ -224,16 +224,13 @@ class _Load:
         """Sends a bulk; returns which of it to send again, and why."""
         try:
             answer = self._client.ask("POST", _PATH, self._documents.body(places), "x-ndjson")
+            if answer.status == _TOO_LARGE:
+                return self._too_large(places, size), answer.reason
+            return self._handle_items(places, size, answer)
         except SinkUnavailableError as error:
             # A server that takes no more may close the connection while a bulk is on its way.
             self._size.refused(size, is_too_large=False)
             return self._count_resent(places), error.reason
-        if answer.status == _TOO_LARGE:
-            return self._too_large(places, size), answer.reason
-        if answer.is_retryable:
-            self._size.refused(size, is_too_large=False)
-            return self._count_resent(places), answer.reason
-        return self._handle_items(places, size, answer)
 
     def _too_large(self, places: Places, size: int) -> Places:
         if len(places) > 1:

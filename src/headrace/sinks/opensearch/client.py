@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,6 +19,7 @@ from headrace.errors import SinkError, SinkUnavailableError
 from headrace.model.fault import Fault
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
+from headrace.sinks.opensearch.answers import ACKNOWLEDGED
 from headrace.sinks.opensearch.signing import AwsSigner
 
 if TYPE_CHECKING:
@@ -29,9 +30,10 @@ URL = "url"
 EXISTS = b"resource_already_exists_exception"
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 60.0
 # No data, and so no row, is at fault: a right is missing, or the server does not answer by itself.
-_RETRYABLE, _SERVER_ERROR, _NOT_FOUND = frozenset({401, 403, 408, 429}), 500, 404
-_MISSING = (b'_exception"', b'"found"')
-_FOREIGN = "this is no answer of a cluster"
+_RETRYABLE = frozenset({401, 403, 408, 429})
+_NOT_DONE, _NOT_FOUND, _SERVER_ERROR = 300, 404, 500
+# In an error of the cluster, and where it has no such document.
+_OF_CLUSTER = (b'_exception"', b'"found"')
 _AWS = ("aws_access_key_id", "aws_secret_access_key")
 _IN_HEADERS = ("api_key", "aws_region", "aws_service", "aws_access_key_id", "aws_session_token")
 KNOWN_SETTINGS = frozenset(
@@ -39,7 +41,6 @@ KNOWN_SETTINGS = frozenset(
     | {"aws_session_token"}
 )
 _T = TypeVar("_T")
-_ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 @dataclass(frozen=True)
@@ -134,11 +135,6 @@ class ServerAnswer:
     body: bytes
 
     @property
-    def is_retryable(self) -> bool:
-        """Whether another request may be carried out, after some time or by someone's action."""
-        return self.status in _RETRYABLE or self.status >= _SERVER_ERROR
-
-    @property
     def reason(self) -> str:
         """The sentence of the server, with the status and the first cause."""
         try:
@@ -150,7 +146,7 @@ class ServerAnswer:
                     error = error["caused_by"]
                 cause = error.get("reason")
                 text += f": {cause}" if cause and cause not in text else ""
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             text = self.body[:200].decode(errors="replace")
         return f"{self.status} {text}".strip()
 
@@ -158,29 +154,41 @@ class ServerAnswer:
         """Does nothing if the request was carried out.
 
         Raises:
-            SinkError: if it was not: SinkUnavailableError if it may be later.
+            SinkError: if the cluster refuses it.
+            SinkUnavailableError: if it may be carried out after some time or by someone's action,
+                or the answer is that of a proxy, which says nothing about the cluster.
         """
-        if self.status >= 300:  # noqa: PLR2004
-            raise (SinkUnavailableError if self.is_retryable else SinkError)(NAME, self.reason)
+        if self.status in _RETRYABLE or self.status >= _SERVER_ERROR:
+            raise SinkUnavailableError(NAME, self.reason)
+        if self.status >= _NOT_DONE:
+            if not any(mark in self.body for mark in _OF_CLUSTER):
+                raise self._foreign()
+            raise SinkError(NAME, self.reason)
 
     def is_missing(self) -> bool:
         """Returns whether the cluster says that there is no such thing.
 
         Raises:
-            SinkUnavailableError: if a 404 is that of a proxy, which says nothing about the cluster.
+            SinkUnavailableError: if a 404 is that of a proxy.
         """
         if self.status != _NOT_FOUND:
             return False
-        if not any(mark in self.body for mark in _MISSING):
-            raise SinkUnavailableError(NAME, f"{self.reason}: {_FOREIGN}")
+        if not any(mark in self.body for mark in _OF_CLUSTER):
+            raise self._foreign()
         return True
 
-    def json(self) -> Any:
-        """Returns the body; see :meth:`decoded`."""
-        return self.decoded(_ANY)
+    def check_acknowledged(self) -> None:
+        """Does nothing if something was put.
+
+        Raises:
+            SinkError: as :meth:`decoded`.
+            SinkUnavailableError: if some nodes have not got it yet.
+        """
+        if not self.decoded(ACKNOWLEDGED).acknowledged:
+            raise SinkUnavailableError(NAME, f"{self.reason}: not all nodes have got it yet")
 
     def decoded(self, decoder: msgspec.json.Decoder[_T]) -> _T:
-        """Returns the body.
+        """Returns the body; the decoder knows what an answer of a cluster has in it.
 
         Raises:
             SinkError: as :meth:`check`.
@@ -189,8 +197,11 @@ class ServerAnswer:
         self.check()
         try:
             return decoder.decode(self.body)
-        except msgspec.DecodeError:
-            raise SinkUnavailableError(NAME, f"{self.reason}: {_FOREIGN}") from None
+        except (ValueError, RecursionError):
+            raise self._foreign() from None
+
+    def _foreign(self) -> SinkUnavailableError:
+        return SinkUnavailableError(NAME, f"{self.reason}: this is no answer of a cluster")
 
 
 class Client:

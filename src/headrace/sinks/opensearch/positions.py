@@ -13,6 +13,12 @@ import msgspec
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.runtime.retrying import retry
 from headrace.sinks.api import Transaction
+from headrace.sinks.opensearch.answers import (
+    MAPPINGS,
+    POSITIONS,
+    SETTINGS,
+    WRITTEN,
+)
 from headrace.sinks.opensearch.client import EXISTS, NAME, Client, ClusterNodes
 from headrace.sinks.opensearch.mapping import KEPT, missing_fields, unfit_fields
 
@@ -80,11 +86,10 @@ class OpenSearchPositions:
         answer = self._client.ask("GET", self._path)
         if answer.is_missing():
             return PositionsDocument(has_index=_NO_INDEX not in answer.body)
-        document = answer.json()
-        condition = f"if_primary_term={document['_primary_term']}&if_seq_no={document['_seq_no']}"
-        source = document["_source"]
-        writer, index_uuids = source.get("writer"), source.get("index_uuids")
-        return PositionsDocument(source["versions"], condition, writer, index_uuids)
+        stored = answer.decoded(POSITIONS)
+        condition = f"if_primary_term={stored.primary_term}&if_seq_no={stored.seq_no}"
+        source = stored.source
+        return PositionsDocument(source.versions, condition, source.writer, source.index_uuids)
 
     def create_index(self) -> None:
         """Creates the index, unless it exists.
@@ -96,29 +101,30 @@ class OpenSearchPositions:
         if answer.is_missing():
             answer = self._client.ask("PUT", INDEX, msgspec.json.encode(_NEW_INDEX))
             if EXISTS not in answer.body:
-                answer.json()
+                answer.check_acknowledged()
             return
-        [index] = answer.json().values()
-        fields = index["mappings"].get("properties", {})
-        for clause in unfit_fields(_FIELDS, fields):
-            raise SinkError(self.uri, f"{clause}: something else has created the index")
-        if missing := missing_fields(_FIELDS, fields):
-            body = msgspec.json.encode({"properties": missing})
-            self._client.ask("PUT", f"{INDEX}/_mapping", body).json()
+        for index in answer.decoded(MAPPINGS).values():
+            fields = index.mappings.get("properties", {})
+            for clause in unfit_fields(_FIELDS, fields):
+                raise SinkError(self.uri, f"{clause}: something else has created the index")
+            if missing := missing_fields(_FIELDS, fields):
+                body = msgspec.json.encode({"properties": missing})
+                self._client.ask("PUT", f"{INDEX}/_mapping", body).check_acknowledged()
 
     def uuids_of_index(self) -> str | None:
         """Returns the UUID of the index with the rows and, where it was restored, its history's.
 
         An index that is restored from a snapshot while it is closed keeps its UUID. Each restore,
-        and nothing else, gives it another history. None: there is no index, or the cluster does not
-        say.
+        and nothing else, gives it another history. None: there is no index of that name.
         """
         answer = self._client.ask("GET", f"{quote(self._index, safe='')}/_settings")
         if answer.is_missing():
             return None
-        settings = answer.json().get(self._index, {}).get("settings", {}).get("index", {})
-        uuids = [settings.get("uuid"), settings.get("history", {}).get("uuid")]
-        return " ".join(filter(None, uuids)) or None
+        known = answer.decoded(SETTINGS).get(self._index)
+        if known is None:
+            return None
+        index = known.settings.index
+        return index.uuid if index.history is None else f"{index.uuid} {index.history.uuid}"
 
     def record(self, transaction: Transaction, index_uuids: str | None = None) -> bool:
         """Records a batch; False: it was recorded before.
@@ -152,7 +158,7 @@ class OpenSearchPositions:
         answer = self._client.ask("PUT", f"{self._path}?{recorded.condition}", body)
         if answer.status == _CONFLICT:
             raise SinkUnavailableError(self.uri, "the positions have changed since they were read")
-        answer.json()
+        answer.decoded(WRITTEN)
         return True
 
     def _check_index(self, recorded: str | None, present: str | None) -> None:

@@ -16,6 +16,12 @@ from urllib.parse import quote
 import msgspec
 
 from headrace.errors import SinkError, TableMismatchError
+from headrace.sinks.opensearch.answers import (
+    DATA_STREAMS,
+    MAPPINGS,
+    SETTINGS,
+    TEMPLATES,
+)
 from headrace.sinks.opensearch.client import EXISTS, NAME, Client
 from headrace.sinks.opensearch.index_name import IndexBy
 from headrace.sinks.opensearch.mapping import (
@@ -108,7 +114,7 @@ class Target:
             if self.index_by is not None and is_blocked:
                 # An index of times long ago, into which no row may ever go: rows would wait.
                 continue
-            answer.json()
+            answer.check_acknowledged()
             made.append(change.detail)
         return made
 
@@ -148,10 +154,9 @@ class Target:
             TableMismatchError: if the name is that of an index or an alias.
         """
         answer = client.ask("GET", f"_data_stream/{quote(self.index, safe='')}")
-        streams = [] if answer.is_missing() else answer.json()["data_streams"]
+        streams = [] if answer.is_missing() else answer.decoded(DATA_STREAMS).data_streams
         if streams:
-            name: str = streams[0]["indices"][-1]["index_name"]
-            return name
+            return streams[0].indices[-1].index_name
         if _indices(client, self.index):
             reason = "it is an index or an alias, and no data stream: write to another name"
             raise TableMismatchError(self.index, f"{reason}, or leave data_stream out")
@@ -237,22 +242,22 @@ def _existing_template(client: Client, index: str) -> dict[str, Any] | None:
     answer = client.ask("GET", _template_path(index))
     if answer.is_missing():
         return None
-    [known] = answer.json()["index_templates"]
-    template: dict[str, Any] = known["index_template"]
-    return template
+    [known] = answer.decoded(TEMPLATES).index_templates
+    return known.index_template
 
 
 def _indices(client: Client, name: str) -> set[str]:
     """Returns the indices that have a name or pattern, or that its alias or data stream has."""
     answer = client.ask("GET", f"{quote(name, safe='*')}/_settings/index.uuid")
-    return set() if answer.is_missing() else set(answer.json())
+    return set() if answer.is_missing() else set(answer.decoded(SETTINGS))
 
 
 def _mappings_of(client: Client, name: str) -> dict[str, dict[str, Any]]:
     answer = client.ask("GET", f"{quote(name, safe='*')}/_mapping")
     if answer.is_missing():
         return {}
-    return {index: values["mappings"] for index, values in answer.json().items()}
+    known = answer.decoded(MAPPINGS)
+    return {index: values.mappings for index, values in known.items()}
 
 
 def _template_name(index: str) -> str:

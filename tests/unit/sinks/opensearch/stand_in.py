@@ -7,6 +7,21 @@ from threading import Thread
 
 from headrace.sinks.opensearch.client import ClusterNodes
 
+FOREIGN = [
+    (200, b"<html>Log in</html>"),
+    (200, {"status": "starting"}),
+    (200, {"error": "maintenance", "code": 503}),
+    (200, {"error": {"reason": "maintenance"}}),
+    (200, ["clicks"]),
+    (200, "OK"),
+    (200, None),
+    (302, b""),
+    (400, b"<html>plain HTTP was sent to an HTTPS port</html>"),
+    (404, b"default backend - 404"),
+    (404, {"message": "no Route matched with those values"}),
+]
+"""What proxies, gateways and balancers answer in place of a cluster."""
+
 
 @contextmanager
 def cluster(answer):

@@ -80,6 +80,10 @@ def test_only_what_was_not_taken_is_sent_again():
     [
         ServerAnswer(429, json.dumps(FULL_OF_ELASTICSEARCH).encode()),
         ServerAnswer(503, b"<html>no upstream</html>"),
+        ServerAnswer(302, b"<a href=/login>"),
+        ServerAnswer(404, b"<html>no ingress</html>"),
+        ServerAnswer(200, b'{"status": "starting"}'),
+        ServerAnswer(200, b'{"errors": true, "items": [{}]}'),
         SinkUnavailableError("OpenSearch", "http://127.0.0.1: timed out"),
     ],
 )

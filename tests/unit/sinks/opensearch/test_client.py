@@ -10,15 +10,19 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+import msgspec
 import pytest
 from tests.integration.certificates import make_certificate
 
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.settings import Secret
+from headrace.sinks.opensearch.answers import ACKNOWLEDGED
 from headrace.sinks.opensearch.client import Client, ClusterNodes, ServerAnswer, settings_faults
 from headrace.sinks.opensearch.signing import AwsSigner
 
 AWS = {"aws_region": "eu-west-1", "aws_access_key_id": "AKID", "aws_secret_access_key": "secret"}
+
+ANY = msgspec.json.Decoder(dict)
 
 
 def settings(**values):
@@ -57,7 +61,7 @@ def headers_sent(**values):
         server() as url,
         closing(Client(ClusterNodes.of(settings(**values) | {"url": Secret(url)}))) as c,
     ):
-        return c.ask("GET", "clicks/_mapping").json()
+        return c.ask("GET", "clicks/_mapping").decoded(ANY)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +135,7 @@ def test_each_client_begins_at_any_of_the_nodes():
         asked = set()
         while len(asked) < 2:
             with closing(Client(nodes)) as client:
-                asked.add(client.ask("GET", "").json()["host"])
+                asked.add(client.ask("GET", "").decoded(ANY)["host"])
     assert asked == {url.removeprefix("http://") for url in (a, b)}
 
 
@@ -155,23 +159,38 @@ def test_what_is_missing_is_known_from_the_cluster_alone():
 def test_an_answer_is_an_error_with_the_servers_own_words():
     error = {"error": {"type": "security_exception", "reason": "no permissions"}, "status": 403}
     with pytest.raises(SinkUnavailableError, match="403 security_exception: no permissions"):
-        ServerAnswer(403, json.dumps(error).encode()).json()
-    with pytest.raises(SinkError, match="404 <html>"):
-        ServerAnswer(404, b"<html>").json()
+        ServerAnswer(403, json.dumps(error).encode()).decoded(ANY)
     with pytest.raises(SinkUnavailableError, match="200: this is no answer of a cluster"):
-        ServerAnswer(200, b"").json()
+        ServerAnswer(200, b"").decoded(ANY)
     many = {"type": "illegal_argument_exception", "reason": "Limit of total fields [1000]"}
     reason = {"type": "illegal_argument_exception", "reason": "invalid", "caused_by": many}
     with pytest.raises(SinkError, match=re.escape("invalid: Limit of total fields [1000]")):
-        ServerAnswer(400, json.dumps({"error": reason}).encode()).json()
+        ServerAnswer(400, json.dumps({"error": reason}).encode()).decoded(ANY)
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 507, 520, 529])
 def test_what_stands_before_a_cluster_is_waited_for(status):
     with pytest.raises(SinkUnavailableError, match=f"{status} <html>"):
-        ServerAnswer(status, b"<html>").json()
-    with pytest.raises(SinkUnavailableError, match="200 <html>: this is no answer of a cluster"):
-        ServerAnswer(200, b"<html>").json()
+        ServerAnswer(status, b"<html>").decoded(ANY)
+
+
+@pytest.mark.parametrize("status", [200, 204, 301, 302, 400, 404, 405, 407, 410, 421, 431])
+@pytest.mark.parametrize("body", [b"<html>", b"", b'{"message": "no route"}', b"[" * 9999])
+def test_what_something_else_answers_is_waited_for(status, body):
+    with pytest.raises(SinkUnavailableError, match="this is no answer of a cluster"):
+        ServerAnswer(status, body).decoded(ACKNOWLEDGED)
+
+
+@pytest.mark.parametrize("error", [None, 1, [], {}, {"type": "a", "reason": "b", "caused_by": 1}])
+def test_an_error_of_another_form_is_shown_as_it_is(error):
+    body = json.dumps({"error": error, "more": "as it came"})
+    assert ServerAnswer(400, body.encode()).reason in (f"400 {body}", f"400 {error}")
+
+
+def test_what_some_nodes_lack_is_waited_for():
+    ServerAnswer(200, b'{"acknowledged": true}').check_acknowledged()
+    with pytest.raises(SinkUnavailableError, match="not all nodes have got it yet"):
+        ServerAnswer(200, b'{"acknowledged": false}').check_acknowledged()
 
 
 def test_a_value_that_can_not_be_sent_is_in_no_message():

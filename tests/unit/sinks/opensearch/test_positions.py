@@ -4,20 +4,21 @@ import json
 from contextlib import contextmanager
 
 import pytest
-from tests.unit.sinks.opensearch.stand_in import cluster
+from tests.unit.sinks.opensearch.stand_in import FOREIGN, cluster
 
-from headrace.errors import SinkError
+from headrace.errors import SinkError, SinkUnavailableError
 from headrace.sinks.api import Transaction
 from headrace.sinks.opensearch.positions import OpenSearchPositions
 
 KEPT = {"type": "object", "enabled": False}
+ACKNOWLEDGED = (200, {"acknowledged": True})
 NO_INDEX = {"error": {"type": "index_not_found_exception", "reason": "no such index"}}
 
 
 @contextmanager
 def positions_of(answers):
     """Positions in a cluster with one answer to each method, and what they have sent."""
-    with cluster(lambda method, *_: answers.get(method, (200, {}))) as (nodes, requests):
+    with cluster(lambda method, *_: answers.get(method, ACKNOWLEDGED)) as (nodes, requests):
         positions = OpenSearchPositions(nodes, "clicks", "p")
         yield positions, requests
         positions.close()
@@ -52,3 +53,32 @@ def test_nothing_is_recorded_where_the_server_would_have_to_guess_fields():
             positions.record(Transaction({"app": 1}, {"app": None}))
         assert positions.versions(["app"]) == {}
         assert sent(requests) == []
+
+
+NO_DOCUMENT = (404, {"_id": "clicks p", "found": False})
+
+
+@pytest.mark.parametrize("answer", FOREIGN)
+def test_what_something_else_answers_is_no_position_and_records_none(answer):
+    with positions_of({"GET": answer}) as (positions, requests):
+        for asked in (positions.create_index, positions.recorded, positions.uuids_of_index):
+            with pytest.raises(SinkUnavailableError, match="this is no answer of a cluster"):
+                asked()
+        assert sent(requests) == []
+
+
+@pytest.mark.parametrize("answer", FOREIGN[1:3])
+def test_a_batch_is_recorded_once_the_cluster_says_so(answer):
+    asked = []
+
+    def answers(method, *_):
+        asked.append(method)
+        if method == "GET":
+            return NO_DOCUMENT
+        return (201, {"result": "created"}) if asked.count("PUT") > 1 else answer
+
+    with cluster(answers) as (nodes, requests):
+        positions = OpenSearchPositions(nodes, "clicks", "p")
+        assert positions.record(Transaction({"app": 1}, {"app": None}))
+        assert [body["versions"] for _, body in sent(requests)] == [{"app": 1}] * 2
+        positions.close()

@@ -3,7 +3,7 @@
 from contextlib import closing
 
 import pytest
-from tests.unit.sinks.opensearch.stand_in import cluster
+from tests.unit.sinks.opensearch.stand_in import FOREIGN, cluster
 
 from headrace.errors import SinkUnavailableError
 from headrace.sinks.opensearch.client import Client
@@ -14,7 +14,7 @@ ABSENT = (404, {"error": {"type": "resource_not_found_exception", "reason": "non
 FIELDS = {"id": {"type": "long"}}
 
 
-@pytest.mark.parametrize("answer", [(401, b""), (429, b""), (503, b""), (404, b"no route")])
+@pytest.mark.parametrize("answer", [(401, b""), (429, b""), (503, b""), *FOREIGN])
 @pytest.mark.parametrize(
     ("target", "asked"),
     [
@@ -36,9 +36,10 @@ def test_nothing_is_put_where_it_is_not_known_what_exists(target, asked, answer)
         assert {method for method, *_ in requests} == {"GET"}
 
 
-def test_what_a_proxy_answers_puts_nothing():
+@pytest.mark.parametrize("answer", FOREIGN)
+def test_what_a_proxy_answers_puts_nothing(answer):
     def answers(method, *_):
-        return (200, b"<html>Log in</html>") if method == "PUT" else ABSENT
+        return answer if method == "PUT" else ABSENT
 
     refused = pytest.raises(SinkUnavailableError, match="this is no answer of a cluster")
     with cluster(answers) as (nodes, _), closing(Client(nodes)) as client, refused:

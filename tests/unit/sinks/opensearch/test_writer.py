@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from tests.unit.sinks.opensearch.stand_in import cluster
+from tests.unit.sinks.opensearch.stand_in import FOREIGN, cluster
 
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.sinks.opensearch.client import ClusterNodes
@@ -15,8 +15,14 @@ from headrace.sinks.opensearch.writer import DocumentWriters
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 ONE = DocumentSpec("clicks", None, None, ("id",), None)
 BY_DAY = DocumentSpec("clicks", IndexBy.DAY, "at", ("id",), None)
+STREAM = DocumentSpec("clicks", None, "at", ("id",), None, is_data_stream=True)
 PATTERNS = IndexBy.DAY.patterns("clicks")
-TEMPLATE = {"index_templates": [{"index_template": {"index_patterns": PATTERNS}}]}
+TEMPLATE = {
+    "index_templates": [
+        {"name": "headrace-clicks", "index_template": {"index_patterns": PATTERNS}},
+    ]
+}
+INDEX = {"settings": {"index": {"uuid": "a"}}}
 ABSENT = (404, {"error": {"type": "resource_not_found_exception", "reason": "none"}})
 DENIED = {"error": {"type": "some_exception", "reason": "not now"}}
 
@@ -78,21 +84,23 @@ def test_no_row_is_sent_while_it_is_not_known_whether_a_template_exists(status):
         writer.abort()
 
 
-@pytest.mark.parametrize("answer", [(404, b"default backend - 404"), (200, b"<html>Log in</html>")])
-def test_what_a_proxy_answers_says_nothing_about_an_index(answer):
-    with answering(answer) as (nodes, requests):
-        writer = writers_of(nodes, BY_DAY)("a" * 32)
-        with pytest.raises(SinkUnavailableError, match="this is no answer of a cluster"):
-            writer.write(rows_of(7))
-        assert bulks(requests) == []
-        writer.abort()
+@pytest.mark.parametrize("spec", [ONE, BY_DAY, STREAM])
+@pytest.mark.parametrize("answer", FOREIGN)
+def test_what_a_proxy_answers_says_nothing_about_an_index(spec, answer):
+    for answers in ((answer,), (ABSENT, answer)):
+        with answering(*answers) as (nodes, requests):
+            writer = writers_of(nodes, spec)("a" * 32)
+            with pytest.raises(SinkUnavailableError, match="this is no answer of a cluster"):
+                writer.write(rows_of(7))
+            assert bulks(requests) == []
+            writer.abort()
 
 
 def test_a_cluster_that_is_busy_is_asked_again_before_the_task_fails():
     def answer(_, path, asked):
         if path.startswith("/_bulk"):
             return 200, {"errors": False, "items": []}
-        return (429, DENIED) if asked < 2 else (200, {"clicks": {}})
+        return (429, DENIED) if asked < 2 else (200, {"clicks": INDEX})
 
     with cluster(answer) as (nodes, requests):
         writer = writers_of(nodes, ONE, max_wait_seconds=60.0)("a" * 32)
@@ -102,7 +110,7 @@ def test_a_cluster_that_is_busy_is_asked_again_before_the_task_fails():
 
 
 def test_all_indices_of_the_rows_are_asked_for_at_once_and_once():
-    existing = {"clicks-2026.11.07": {}, "clicks-2026.11.08": {}}
+    existing = {"clicks-2026.11.07": INDEX, "clicks-2026.11.08": INDEX}
     with answering((200, existing), (200, TEMPLATE)) as (nodes, requests):
         writer = writers_of(nodes, BY_DAY)("a" * 32)
         for _ in range(2):
@@ -114,7 +122,7 @@ def test_all_indices_of_the_rows_are_asked_for_at_once_and_once():
 
 
 def test_an_index_that_exists_needs_no_template():
-    existing = {"clicks-2026.11.07": {}}
+    existing = {"clicks-2026.11.07": INDEX}
     with answering((200, existing)) as (nodes, requests):
         writer = writers_of(nodes, BY_DAY)("a" * 32)
         assert writer.write(rows_of(7)) == []
