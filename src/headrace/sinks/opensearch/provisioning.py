@@ -100,16 +100,23 @@ class Target:
         """Makes the changes, and returns their details.
 
         Raises:
-            TableMismatchError: as :meth:`changes`; nothing is changed then.
+            TableMismatchError: as :meth:`changes`; nothing is changed then. Or if an index has the
+                name of the first one of a data stream that does not exist.
             SinkError: if the cluster refuses one.
         """
         made: list[str] = []
-        for change in self.changes(client):
+        changes = self.changes(client)
+        while changes:
+            change = changes.pop(0)
             body = b"" if change.body is None else msgspec.json.encode(change.body)
             answer = client.ask("PUT", change.path, body)
             if EXISTS in answer.body:
                 # Another start has created it meanwhile, of rows that may have other fields.
-                return [*made, *self.apply(client)]
+                changes = self.changes(client)
+                if change in changes:
+                    reason = "delete that index, or write to another name"
+                    raise TableMismatchError(self.index, f"{answer.reason}: {reason}")
+                continue
             is_blocked = answer.status == _FORBIDDEN and _BLOCKED in answer.body
             if self.index_by is not None and is_blocked:
                 # An index of times long ago, into which no row may ever go: rows would wait.

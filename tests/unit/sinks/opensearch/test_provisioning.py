@@ -1,11 +1,12 @@
 """What is put before the first row, where the cluster does not say what it has."""
 
+import re
 from contextlib import closing
 
 import pytest
 from tests.unit.sinks.opensearch.stand_in import FOREIGN, cluster
 
-from headrace.errors import SinkUnavailableError
+from headrace.errors import SinkUnavailableError, TableMismatchError
 from headrace.sinks.opensearch.client import Client
 from headrace.sinks.opensearch.index_name import IndexBy
 from headrace.sinks.opensearch.provisioning import Target
@@ -44,3 +45,17 @@ def test_what_a_proxy_answers_puts_nothing(answer):
     refused = pytest.raises(SinkUnavailableError, match="this is no answer of a cluster")
     with cluster(answers) as (nodes, _), closing(Client(nodes)) as client, refused:
         Target("clicks", None, FIELDS).apply(client)
+
+
+def test_an_index_that_keeps_a_data_stream_from_its_name_is_named():
+    reason = "index [.ds-clicks-000001/a] already exists"
+    exists = {"error": {"type": "resource_already_exists_exception", "reason": reason}}
+
+    def answers(method, path, _):
+        if method == "PUT":
+            return (400, exists) if path == "/_data_stream/clicks" else (200, {"acknowledged": True})
+        return ABSENT
+
+    refused = pytest.raises(TableMismatchError, match=re.escape(f"{reason}: delete that index"))
+    with cluster(answers) as (nodes, _), closing(Client(nodes)) as client, refused:
+        Target("clicks", None, FIELDS, is_data_stream=True).apply(client)
