@@ -153,8 +153,9 @@ class OpenSearchPositions:
         if not transaction.begins_elsewhere:
             self._check_index(recorded.index_uuids, index_uuids)
         versions = {**recorded.versions, **transaction.versions}
-        document = {"versions": versions, "writer": writer, "index_uuids": index_uuids}
-        body = msgspec.json.encode(document)
+        # Of a pipeline that wrote to one index, and now to those of times: that may come back.
+        uuids = index_uuids or recorded.index_uuids
+        body = msgspec.json.encode({"versions": versions, "writer": writer, "index_uuids": uuids})
         answer = self._client.ask("PUT", f"{self._path}?{recorded.condition}", body)
         if answer.status == _CONFLICT:
             raise SinkUnavailableError(self.uri, "the positions have changed since they were read")

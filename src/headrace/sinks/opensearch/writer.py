@@ -53,6 +53,7 @@ class OpenSearchDriver(SinkDriver):
         writers: of tasks.
 
     Raises:
+        SinkError: if the index is not there; the rows of the batches before may have been in it.
         SinkUnavailableError: if the cluster does not answer.
     """
 
@@ -60,6 +61,9 @@ class OpenSearchDriver(SinkDriver):
         self.positions: OpenSearchPositions = positions
         # An index of some time may be deleted when that is long ago.
         self._index_uuids = positions.uuids_of_index() if writers.spec.has_one_index else None
+        if writers.spec.has_one_index and self._index_uuids is None:
+            reason = "it was deleted while the pipeline started; the next start creates it"
+            raise SinkError(f"{NAME}, index {writers.spec.index}", reason)
         self.writers: DocumentWriters = writers
         self._conflicts = REPEATED if writers.spec.newest_by is None else OLDER
 

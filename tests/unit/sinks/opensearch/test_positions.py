@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from tests.unit.sinks.opensearch.stand_in import FOREIGN, cluster
 
-from headrace.errors import SinkError, SinkUnavailableError
+from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.sinks.api import Transaction
 from headrace.sinks.opensearch.positions import OpenSearchPositions
 
@@ -82,3 +82,15 @@ def test_a_batch_is_recorded_once_the_cluster_says_so(answer):
         assert positions.record(Transaction({"app": 1}, {"app": None}))
         assert [body["versions"] for _, body in sent(requests)] == [{"app": 1}] * 2
         positions.close()
+
+
+def test_the_index_of_earlier_batches_stays_recorded_where_none_is_compared():
+    source = {"versions": {"app": 0}, "writer": "w", "index_uuids": "first"}
+    stored = {"_seq_no": 1, "_primary_term": 1, "_source": source}
+    answers = {"GET": (200, stored), "PUT": (200, {"result": "updated"})}
+    with positions_of(answers) as (positions, requests):
+        assert positions.record(Transaction({"app": 1}, {"app": 0}))
+        [(_, document)] = sent(requests)
+        assert document["index_uuids"] == "first"
+        with pytest.raises(TableMismatchError, match="rows of earlier batches may be gone"):
+            positions.record(Transaction({"app": 1}, {"app": 0}), "second")

@@ -10,7 +10,8 @@ from headrace.errors import SinkError, SinkUnavailableError
 from headrace.sinks.opensearch.client import ClusterNodes
 from headrace.sinks.opensearch.documents import DocumentSpec
 from headrace.sinks.opensearch.index_name import IndexBy
-from headrace.sinks.opensearch.writer import DocumentWriters
+from headrace.sinks.opensearch.positions import OpenSearchPositions
+from headrace.sinks.opensearch.writer import DocumentWriters, OpenSearchDriver
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 ONE = DocumentSpec("clicks", None, None, ("id",), None)
@@ -131,3 +132,11 @@ def test_an_index_that_exists_needs_no_template():
             writer.write(rows_of(7, 8))
         assert len(bulks(requests)) == 1
         writer.abort()
+
+
+def test_an_index_that_is_deleted_while_a_pipeline_starts_ends_the_start():
+    with answering(ABSENT) as (nodes, _):
+        positions = OpenSearchPositions(nodes, "clicks", "p")
+        with pytest.raises(SinkError, match="deleted while the pipeline started"):
+            OpenSearchDriver(positions, writers_of(nodes, ONE))
+        OpenSearchDriver(positions, writers_of(nodes, BY_DAY)).close(0.0)
