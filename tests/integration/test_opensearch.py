@@ -629,6 +629,36 @@ def test_a_template_by_which_the_server_would_guess_fields_becomes_strict(opense
     assert settings["index"]["number_of_shards"] == "2"
 
 
+@pytest.mark.parametrize("declared", [{}, {"index_by": "day"}, {"data_stream": True}])
+def test_a_server_guesses_no_fields_where_an_operators_template_matches_too(
+    opensearch, index, declared
+):
+    theirs = {"index_patterns": [f"{index}*"], "priority": 500}
+    if "data_stream" in declared:
+        theirs["data_stream"] = {}
+    opensearch.call("PUT", f"_index_template/{index}", theirs)
+    sink, context = OpenSearch(index, unique=BY_ID, **declared), context_of(opensearch)
+    sink.apply(context, schema())
+    assert sink.changes(context, schema()) == []
+    driver = sink.open(context, schema())
+    assert write(driver, table([row(1)]))[0] == []
+    [known] = opensearch.call("GET", f"{index}*/_mapping").values()
+    assert known["mappings"]["dynamic"] == "strict"
+    # It is changed while the pipeline runs, and the next index is not there yet.
+    opensearch.call("PUT", f"_index_template/{index}", theirs | {"priority": 900})
+    changes = [f"gets priority 901 in index template headrace-{index}"]
+    assert sink.changes(context, schema()) == changes
+    opensearch.call("DELETE", f"_data_stream/{index}" if sink.data_stream else f"{index}*")
+    reason = (
+        f"index template {index} counts for it, and not headrace-{index}, whose priority is 501"
+    )
+    with pytest.raises(SinkError, match=reason):
+        write(driver, table([row(1)]))
+    assert opensearch.documents(f"{index}*") == {}
+    assert write(sink.open(context, schema()), table([row(1)]))[0] == []
+    opensearch.call("DELETE", f"_index_template/{index}")
+
+
 @pytest.mark.parametrize("declared", [{"index_by": "day"}, {"data_stream": True}])
 def test_a_server_guesses_no_fields_where_index_and_template_are_deleted(
     opensearch, index, declared
@@ -727,6 +757,11 @@ def test_what_is_no_data_stream_is_refused_and_an_index_is_none(opensearch, inde
     with pytest.raises(TableMismatchError, match="an index or an alias, and no data stream"):
         stream.open(context, schema())
     opensearch.call("DELETE", index)
+    first = f".ds-{index}-000001"
+    opensearch.call("PUT", first)
+    with pytest.raises(TableMismatchError, match=f"{first}.* already exists: delete that index"):
+        stream.open(context, schema())
+    opensearch.call("DELETE", first)
     stream.open(context, schema())
     with pytest.raises(TableMismatchError, match="data_stream=True writes to a data stream"):
         OpenSearch(index, unique=BY_ID).open(context, schema())

@@ -38,7 +38,8 @@ Delivery:
 - An answer counts only if it is one of the cluster's: an error with its type, or JSON of the form
   that answers to the request have. Any other is that of a proxy, and is waited for.
 - Before its first row of an index, a task looks whether that exists, or else the template with
-  patterns that match it. Where neither does, the batch fails: the server would guess the fields.
+  patterns that match it, and no other of a higher priority. Where neither does, the batch fails:
+  the server would guess the fields.
   The next start puts the template. Until the cluster says what exists, no row is sent. The patterns
   are those of one ``index_by``: pipelines of two projects that write to one name with another one
   each take them from the other.

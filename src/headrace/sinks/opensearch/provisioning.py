@@ -2,13 +2,15 @@
 
 The template is ``headrace-NAME``. One that exists gets the patterns and ``dynamic: strict`` in
 place of its own, and the fields that it lacks; those of other pipelines that write to the index,
-and what an operator has added (shards, replicas, aliases, component templates), stay.
+and what an operator has added (shards, replicas, aliases, component templates), stay. Its priority
+is above that of others that match: a cluster takes one template alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote
@@ -36,7 +38,8 @@ from headrace.sinks.opensearch.mapping import (
 _FORBIDDEN = 403
 _BLOCKED = b"cluster_block_exception"
 _STRICT = "strict"
-# Of two templates whose patterns both match a name, that of the longer one counts.
+# Of templates whose patterns match a name, the one with the highest priority counts alone: of two
+# pipelines that of the longer name.
 _MIN_PRIORITY = 200
 
 
@@ -170,27 +173,40 @@ class Target:
         return None
 
     def _template_changes(self, client: Client) -> Iterator[Change]:
-        name, path = _template_name(self.index), _template_path(self.index)
-        existing = _existing_template(client, self.index)
+        name, templates = _template_name(self.index), _templates(client)
+        path = f"_index_template/{quote(name, safe='')}"
+        existing = templates.pop(name, None)
+        template = self._template(existing or {}, self._min_priority(templates))
         if existing is None:
-            yield Change(f"gets index template {name}", path, self._template({}))
+            yield Change(f"gets index template {name}", path, template)
             return
-        if (template := self._template(existing)) == existing:
+        if template == existing:
             return
         known = _mappings(existing)
         parts = list(paths(missing_fields(self.properties, known.get("properties", {}))))
         parts += [] if known.get("dynamic") == _STRICT else [f"dynamic: {_STRICT}"]
+        priority = template["priority"]
+        parts += [] if existing.get("priority") == priority else [f"priority {priority}"]
         what = ", ".join(parts) or "its patterns and fields"
         yield Change(f"gets {what} in index template {name}", path, template)
 
-    def _template(self, existing: Mapping[str, Any]) -> dict[str, Any]:
+    def _min_priority(self, others: Mapping[str, dict[str, Any]]) -> int:
+        """Returns one above those of the templates that match the index, or that of now, too."""
+        name = self.index
+        if self.index_by is not None:
+            name = f"{name}-{datetime.now(UTC):{self.index_by.time_format}}"
+        matching = [template for template in others.values() if _matches(template, name)]
+        return max((template.get("priority", 0) + 1 for template in matching), default=0)
+
+    def _template(self, existing: Mapping[str, Any], min_priority: int) -> dict[str, Any]:
         """Returns a template with what the rows need: the rest of an existing one stays."""
         inner, known = existing.get("template", {}), _mappings(existing)
         fields = merged_fields(self.properties, known.get("properties", {}))
         mappings = {**known, "dynamic": _STRICT, "properties": fields}
+        priority = existing.get("priority", _MIN_PRIORITY + len(self.index))
         template = {
-            "priority": _MIN_PRIORITY + len(self.index),
             **existing,
+            "priority": max(priority, min_priority),
             "index_patterns": self.patterns,
             "template": {**inner, "mappings": mappings},
         }
@@ -223,40 +239,51 @@ def check_template(client: Client, index: str, names: set[str]) -> None:
         names: of the indices, or of the data stream; one at least.
 
     Raises:
-        SinkError: if an index does not exist, and the template does not either or has patterns of
-            other names: the server would guess the fields.
+        SinkError: if an index does not exist, and the template does not either, has patterns of
+            other names, or another one counts: the server would guess the fields.
         SinkUnavailableError: if the cluster does not say whether they exist.
     """
     existing = _indices(client, index if index in names else f"{index}-*")
     # Those of a data stream have other names.
     missing = set() if existing and index in names else names - existing
-    template = _existing_template(client, index) if missing else None
+    own, templates = _template_name(index), _templates(client) if missing else {}
     for name in sorted(missing):
-        if template is None:
-            reason = f"index template {_template_name(index)} was deleted; the next start puts it"
+        if own not in templates:
+            reason = f"index template {own} was deleted; the next start puts it"
             raise SinkError(f"{NAME}, index {name}", reason)
-        patterns = template["index_patterns"]
-        if not any(fnmatchcase(name, pattern) for pattern in patterns):
+        template = templates[own]
+        if not _matches(template, name):
             reason = (
-                f"index template {_template_name(index)} is for {patterns[0]}: another pipeline "
+                f"index template {own} is for {template['index_patterns'][0]}: another pipeline "
                 f"with another index_by writes to {index!r}. Let one of the two write to another "
                 "name, or stop the old copy; the next start puts the patterns of its pipeline"
             )
             raise SinkError(f"{NAME}, index {name}", reason)
+        priority = template.get("priority", 0)
+        for other, known in templates.items():
+            if known.get("priority", 0) > priority and _matches(known, name):
+                reason = (
+                    f"index template {other} counts for it, and not {own}, whose priority is "
+                    f"{priority}: give {own} one above {known['priority']}. A start does, where "
+                    f"{other} is for indices of today, too"
+                )
+                raise SinkError(f"{NAME}, index {name}", reason)
 
 
-def _existing_template(client: Client, index: str) -> dict[str, Any] | None:
-    answer = client.ask("GET", _template_path(index))
-    if answer.is_missing():
-        return None
-    [known] = answer.decoded(TEMPLATES).index_templates
-    return known.index_template
+def _templates(client: Client) -> dict[str, dict[str, Any]]:
+    """Returns the index templates of the cluster, by name."""
+    templates = client.ask("GET", "_index_template").decoded(TEMPLATES).index_templates
+    return {template.name: template.index_template for template in templates}
+
+
+def _matches(template: Mapping[str, Any], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in template["index_patterns"])
 
 
 def _indices(client: Client, name: str) -> set[str]:
     """Returns the indices that have a name or pattern, or that its alias or data stream has."""
     answer = client.ask("GET", f"{quote(name, safe='*')}/_settings/index.uuid")
-    return set() if answer.is_missing() else set(answer.decoded(SETTINGS))
+    return set() if answer.is_missing() else {*answer.decoded(SETTINGS).keys()}
 
 
 def _mappings_of(client: Client, name: str) -> dict[str, dict[str, Any]]:
@@ -269,10 +296,6 @@ def _mappings_of(client: Client, name: str) -> dict[str, dict[str, Any]]:
 
 def _template_name(index: str) -> str:
     return f"headrace-{index}"
-
-
-def _template_path(index: str) -> str:
-    return f"_index_template/{quote(_template_name(index), safe='')}"
 
 
 def _mappings(template: Mapping[str, Any]) -> Mapping[str, Any]:

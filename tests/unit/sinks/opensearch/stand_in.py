@@ -51,7 +51,7 @@ def cluster(answer):
             pass
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=http.serve_forever, daemon=True).start()
+    Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
     yield ClusterNodes((f"http://127.0.0.1:{http.server_port}",)), requests
     http.shutdown()
     http.server_close()

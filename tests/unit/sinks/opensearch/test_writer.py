@@ -18,11 +18,8 @@ ONE = DocumentSpec("clicks", None, None, ("id",), None)
 BY_DAY = DocumentSpec("clicks", IndexBy.DAY, "at", ("id",), None)
 STREAM = DocumentSpec("clicks", None, "at", ("id",), None, is_data_stream=True)
 PATTERNS = IndexBy.DAY.patterns("clicks")
-TEMPLATE = {
-    "index_templates": [
-        {"name": "headrace-clicks", "index_template": {"index_patterns": PATTERNS}},
-    ]
-}
+OWN = {"name": "headrace-clicks", "index_template": {"index_patterns": PATTERNS, "priority": 206}}
+TEMPLATE = {"index_templates": [OWN]}
 INDEX = {"settings": {"index": {"uuid": "a"}}}
 ABSENT = (404, {"error": {"type": "resource_not_found_exception", "reason": "none"}})
 DENIED = {"error": {"type": "some_exception", "reason": "not now"}}
@@ -37,7 +34,7 @@ def writers_of(nodes, spec, max_wait_seconds=0.0):
     return DocumentWriters(nodes, spec, SCHEMA, max_wait_seconds)
 
 
-def answering(index, template=ABSENT):
+def answering(index, template=(200, {"index_templates": []})):
     """A cluster that takes each bulk, with an answer about indices and one about the template."""
 
     def answer(_, path, __):
@@ -118,7 +115,7 @@ def test_all_indices_of_the_rows_are_asked_for_at_once_and_once():
             writer.write(rows_of(7, 8, 9, 10))
         writer.write(rows_of(11))
         asked = [path for _, path, _ in requests if not path.startswith("/_bulk")]
-        assert asked == ["/clicks-*/_settings/index.uuid", "/_index_template/headrace-clicks"] * 2
+        assert asked == ["/clicks-*/_settings/index.uuid", "/_index_template"] * 2
         writer.abort()
 
 
@@ -140,3 +137,17 @@ def test_an_index_that_is_deleted_while_a_pipeline_starts_ends_the_start():
         with pytest.raises(SinkError, match="deleted while the pipeline started"):
             OpenSearchDriver(positions, writers_of(nodes, ONE))
         OpenSearchDriver(positions, writers_of(nodes, BY_DAY)).close(0.0)
+
+
+def test_no_row_is_sent_where_another_template_counts():
+    theirs = {"index_patterns": ["clicks*"], "priority": 500}
+    templates = {"index_templates": [OWN, {"name": "theirs", "index_template": theirs}]}
+    with answering(ABSENT, (200, templates)) as (nodes, requests):
+        writer = writers_of(nodes, BY_DAY)("a" * 32)
+        reason = (
+            "index template theirs counts for it, and not headrace-clicks, whose priority is 206"
+        )
+        with pytest.raises(SinkError, match=reason):
+            writer.write(rows_of(7))
+        assert bulks(requests) == []
+        writer.abort()
