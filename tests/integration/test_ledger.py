@@ -14,6 +14,7 @@ from headrace.cli import main
 from headrace.cli.session import UNBALANCED
 from headrace.control.project import LoadedProject
 from headrace.control.reconcile import ReconcileRequest, reconcile
+from headrace.ledger.balance import Balance
 from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import WindowState
 from headrace.service.status import State
@@ -133,7 +134,7 @@ def test_a_reset_to_the_table_is_neither_gap_nor_overlap_and_one_to_the_start_ov
         (f"{flow.name}/0", False),
         (f"{flow.name}/1", False),
     ]
-    assert result.is_unbalanced
+    assert Balance.of(result).is_unbalanced
 
 
 def test_a_sink_without_positions_counts_a_batch_when_spark_has_ended_it(flow):

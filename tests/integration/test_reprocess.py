@@ -45,6 +45,7 @@ from headrace.errors import (
 )
 from headrace.kafka.client import admin, describe
 from headrace.kafka.replay import DeadLetterFilter, replay
+from headrace.ledger.balance import Balance
 from headrace.pipelines.reprocessing import ranges as ranges_module
 from headrace.pipelines.reprocessing import run as run_module
 from headrace.pipelines.reprocessing.ranges import TimeRange
@@ -135,7 +136,7 @@ def test_what_is_reprocessed_again_gives_the_same_rows_and_changes_no_file(flow,
     assert len(flow.dead()) == 1
     result = balance(flow, pipeline)
     assert [(each.parts, each.records, each.added) for each in result.reprocessed] == [(2, 1004, 0)]
-    assert not result.is_unbalanced
+    assert not Balance.of(result).is_unbalanced
 
 
 def with_double(rows):
@@ -152,11 +153,11 @@ def test_rows_that_the_table_has_lost_come_back_and_the_ledger_balances(flow, ke
     before = content(flow)
     DeltaTable(f"{flow.lake}/fused").delete("n % 7 = 3 or category = 'c1'")
     lost = sum((before - content(flow)).values())
-    assert balance(flow, pipeline).is_unbalanced
+    assert Balance.of(balance(flow, pipeline)).is_unbalanced
     assert changed(again(flow, pipeline)) == (lost, 0, 330 - lost)
     assert content(flow) == before
     result = balance(flow, pipeline)
-    assert not result.is_unbalanced
+    assert not Balance.of(result).is_unbalanced
     assert result.reprocessed[0].added == lost
     assert run(flow, pipeline).rows_in == 0
 
@@ -175,7 +176,7 @@ def test_rows_come_back_to_an_iceberg_table_and_others_become_right(flow, keys):
     assert changed(again(flow, pipeline)) == (0, 0, 100)
     doubles = {row["n"]: row["double"] for row in sink.read(context).to_pylist()}
     assert doubles == {n: with_triple_of(n) for n in range(100)}
-    assert not balance(flow, pipeline).is_unbalanced
+    assert not Balance.of(balance(flow, pipeline)).is_unbalanced
     flow.send([click(100)])
     assert run(flow, pipeline).rows_in == 1
     assert len(sink.read(context)) == 101
@@ -309,7 +310,7 @@ def test_beside_a_live_run_and_its_merges_nothing_is_lost_or_there_twice(flow):
     run(flow, pipeline)
     assert not failures
     assert flow.ids() == {f"e{n}": 1 for n in range(sent)}
-    assert not balance(flow, pipeline).is_unbalanced
+    assert not Balance.of(balance(flow, pipeline)).is_unbalanced
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
@@ -335,12 +336,12 @@ def test_what_is_killed_at_a_commit_is_finished_by_the_next_call(flow, monkeypat
         again(flow, pipeline)
     found = balance(flow, pipeline)
     assert found.reprocessed[0].parts == (2 if after else 1)
-    assert found.is_unbalanced
+    assert Balance.of(found).is_unbalanced
     assert not content(flow) - before
     done = again(flow, pipeline)
     assert (done.parts, done.records, done.rows_removed) == (3, 300, 0)
     assert content(flow) == before
-    assert not balance(flow, pipeline).is_unbalanced
+    assert not Balance.of(balance(flow, pipeline)).is_unbalanced
 
 
 def test_an_interrupt_ends_it_after_a_part_which_stays(flow, monkeypatch):
@@ -366,7 +367,7 @@ def test_a_table_without_duplicates_gets_the_rows_back_that_it_has_lost(flow):
     DeltaTable(f"{flow.lake}/fused").delete("n % 10 = 0")
     assert changed(again(flow, pipeline)) == (10, 0, 110)
     assert content(flow) == before
-    assert not balance(flow, pipeline).is_unbalanced
+    assert not Balance.of(balance(flow, pipeline)).is_unbalanced
 
 
 @pytest.mark.parametrize("changes", [{}, {"sink": UNIQUE}], ids=["lake", "without duplicates"])
@@ -383,7 +384,7 @@ def test_a_gap_that_a_reset_has_left_is_filled(flow, changes):
     assert changed(again(flow, pipeline)) == (40, 0, 110)
     assert flow.ids() == {f"e{n}": 1 for n in range(150)}
     result = balance(flow, pipeline)
-    assert (result.breaks, result.is_unbalanced) == ((), False)
+    assert (result.breaks, Balance.of(result).is_unbalanced) == ((), False)
 
 
 def test_other_rows_of_new_code_are_no_difference_to_the_ledger(flow):
@@ -393,9 +394,9 @@ def test_other_rows_of_new_code_are_no_difference_to_the_ledger(flow):
     assert len(flow.rows()) == 50
     assert changed(again(flow, built(flow))) == (50, 0, 50)
     result = balance(flow, built(flow))
-    assert not result.is_unbalanced
+    assert not Balance.of(result).is_unbalanced
     DeltaTable(f"{flow.lake}/fused").delete("n = 7")
-    assert balance(flow, built(flow)).is_unbalanced
+    assert Balance.of(balance(flow, built(flow))).is_unbalanced
 
 
 @pytest.mark.parametrize("keys", KEYS)
@@ -412,7 +413,7 @@ def test_a_record_and_its_replay_are_one_event(flow, keys):
     assert sum(before.values()) == 100
     assert changed(again(flow, pipeline))[:2] == (0, 0)
     assert content(flow) == before
-    assert not balance(flow, pipeline).is_unbalanced
+    assert not Balance.of(balance(flow, pipeline)).is_unbalanced
 
 
 def test_rows_whose_event_time_a_step_has_corrected_are_replaced_by_id(flow):
@@ -505,7 +506,7 @@ def test_a_restored_table_gets_each_row_back_once(flow):
     flow.reset(pipeline, "table")
     run(flow, pipeline)
     assert content(flow) == before
-    assert not balance(flow, pipeline).is_unbalanced
+    assert not Balance.of(balance(flow, pipeline)).is_unbalanced
 
 
 def test_events_are_sent_again_with_the_ids_that_they_had(flow):
