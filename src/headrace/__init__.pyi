@@ -51,7 +51,7 @@ from .pipelines.transforms.enrich import enrich
 from .pipelines.transforms.fan_out import fan_out
 from .pipelines.transforms.filter_rows import filter_rows
 from .pipelines.transforms.transform import Transform
-from .project import Project
+from .program import Project
 from .queries.declaration import StandingQueries
 from .queries.match.sink import MatchQueries
 from .queries.matched_events.matched_event import MatchedEvent
