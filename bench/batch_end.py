@@ -24,8 +24,8 @@ from rich.console import Console
 from bench.command import exit_code, show
 from bench.results import Row, row
 from headrace import Lake
-from headrace.sinks.lake.data_file import WriteSpec, WrittenFile, delta_stats
-from headrace.sinks.lake.table import LakeTable
+from headrace.sinks.lake.delta.table import LakeTable
+from headrace.sinks.lake.files.data_file import WriteSpec, WrittenFile, delta_stats
 
 BENCHMARK = "batch-end"
 SYSTEMS = ("headrace", "through-delta-rs")

@@ -11,7 +11,7 @@ from tests.integration.bigquery_server import PID_FILE, REQUIREMENTS, BigQuerySe
 from bench.cluster import WORK, Broker
 from bench.events import BEGIN, SPAN
 from bench.sink_targets import KEY, TIME, Target, table_name
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 
 @dataclass(frozen=True)

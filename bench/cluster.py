@@ -17,13 +17,13 @@ from rich.progress import Progress
 
 from bench.driver import OutputWrongError
 from bench.events import events, impressions_topic
-from headrace.kafka.client import ClientConfig, client_config, consumer, producer, watermarks
-from headrace.kafka.embedded import EmbeddedCluster
-from headrace.kafka.topics import apply_changes, plan_topics, with_dead_letters
+from headrace.kafka.admin.topics import apply_changes, plan_topics, with_dead_letters
+from headrace.kafka.client.client import ClientConfig, client_config, consumer, producer, watermarks
+from headrace.kafka.embedded.cluster import EmbeddedCluster
 from headrace.model import Topic, TopicPartition
-from headrace.runtime.cache import cache_folder
-from headrace.runtime.jars import fetch
-from headrace.runtime.java import Java
+from headrace.runtime.files.cache import cache_folder
+from headrace.runtime.java.installation import Java
+from headrace.runtime.java.jars import fetch
 from headrace.settings.model import EmbeddedKafka, KafkaSettings
 
 HEAP_MB = 1024

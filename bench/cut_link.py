@@ -36,13 +36,13 @@ from bench.live_traffic import PARTITIONS, Arrival, Arrivals, Traffic, quantile
 from bench.mirror_copies import check, contents
 from bench.peers.programs import running
 from bench.results import Row, row
-from headrace.kafka.client import client_config, group_offsets, latest_offsets
-from headrace.kafka.layout import LAYOUT_FILE, broker_config, settled_layout
-from headrace.kafka.topics import apply_changes, plan_topics
+from headrace.kafka.admin.topics import apply_changes, plan_topics
+from headrace.kafka.client.client import client_config, group_offsets, latest_offsets
+from headrace.kafka.embedded.layout import LAYOUT_FILE, broker_config, settled_layout
 from headrace.model import TopicPartition
-from headrace.runtime.java import Java, find_java
-from headrace.runtime.json_files import write_json
-from headrace.runtime.ports import LOOPBACK, free_ports
+from headrace.runtime.files.json_files import write_json
+from headrace.runtime.java.installation import Java, find_java
+from headrace.runtime.servers.ports import LOOPBACK, free_ports
 from headrace.settings.model import EmbeddedKafka, KafkaSettings
 
 BENCHMARK = "cut-link"

@@ -28,9 +28,9 @@ from bench.peers.programs import check_running, end, started
 from bench.results import Row, row
 from bench.usage import Watch
 from headrace import DispatchMode
-from headrace.kafka.client import client_config
-from headrace.kafka.topics import apply_changes, plan_topics
-from headrace.runtime.java import find_java
+from headrace.kafka.admin.topics import apply_changes, plan_topics
+from headrace.kafka.client.client import client_config
+from headrace.runtime.java.installation import find_java
 from headrace.settings.model import KafkaSettings
 
 BENCHMARK = "dispatcher"

@@ -26,8 +26,8 @@ from bench.command import exit_code, in_turn, show
 from bench.events import Impression, events
 from bench.results import Row, row
 from headrace import EpochMillis, Json
-from headrace.events.avro import AvroWriter, avro_schema
-from headrace.events.protobuf_writing import ProtobufWriter, protobuf_text
+from headrace.events.avro.values import AvroWriter, avro_schema
+from headrace.events.protobuf.writing import ProtobufWriter, protobuf_text
 from headrace.model import RegisteredSchema, event_schema
 from headrace.pipelines.source.decode import Decoder, decoder_for
 from headrace.pipelines.source.decode.avro import AvroDecoder

@@ -42,11 +42,11 @@ from bench.peers.figures import Measurement
 from bench.setup import Setup
 from bench.writer import check
 from headrace import Avro, Json, Pipeline, Protobuf, Topic
-from headrace.events.avro import AvroWriter, avro_schema
-from headrace.events.protobuf_writing import ProtobufWriter, protobuf_text
-from headrace.kafka.schema_registry import register
+from headrace.events.avro.values import AvroWriter, avro_schema
+from headrace.events.protobuf.writing import ProtobufWriter, protobuf_text
+from headrace.kafka.admin.schema_registry import register
 from headrace.model import Format, RegisteredSchema, event_schema
-from headrace.runtime.java import find_java
+from headrace.runtime.java.installation import find_java
 from headrace.settings import SchemaRegistrySettings
 
 BENCHMARK = "formats-lake"

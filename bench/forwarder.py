@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from bench.driver import SystemFailedError
 from bench.peers.programs import check_running, end, started
-from headrace.runtime.ports import LOOPBACK, is_open
+from headrace.runtime.servers.ports import LOOPBACK, is_open
 
 _CHUNK_BYTES = 256 * 1024
 _START_SECONDS = 30.0

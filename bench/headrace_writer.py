@@ -18,7 +18,7 @@ from headrace.settings.model import KafkaSettings, Settings, SparkSettings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.pipelines.run import PipelineRun
+    from headrace.pipelines.run.pipeline_run import PipelineRun
 
 TABLE = "impressions"
 
@@ -58,8 +58,8 @@ def open_pipelines(
         until: of a pipeline that follows its topic: the records after which it is stopped.
         settings: other fields of the project's settings, such as ``sinks``.
     """
-    from headrace.pipelines.run import Deployment, PipelineRun
-    from headrace.pipelines.session import start_session
+    from headrace.pipelines.run.pipeline_run import Deployment, PipelineRun
+    from headrace.spark.session import start_session
 
     spark_settings = SparkSettings(setup.master, {"spark.driver.memory": f"{setup.heap_mb}m"})
     # Systems of one contest may be the same pipelines with other settings.

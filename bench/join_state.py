@@ -18,13 +18,13 @@ import msgspec
 
 from bench.events import events
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.earlier_index import EarlierIndex
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
+from headrace.pipelines.join.index.earlier_index import EarlierIndex
+from headrace.pipelines.join.index.slices import slice_length_us
+from headrace.pipelines.join.index.state import StateFolder
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinPartition
 from headrace.pipelines.join.position import JoinPosition
-from headrace.pipelines.join.slices import slice_length_us
-from headrace.pipelines.join.state import StateFolder
 
 
 def main() -> None:

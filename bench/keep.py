@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from bench import chart, report, results
 from bench.machine import machine, versions
-from headrace.runtime.java import find_java
+from headrace.runtime.java.installation import find_java
 
 
 def keep(

@@ -13,7 +13,7 @@ from bench.cluster import WORK, Broker
 from bench.peers import kafka_connect
 from bench.sink_targets import Target
 from bench.writer import event_ids
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 
 class LakeTarget(Target):

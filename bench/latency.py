@@ -19,7 +19,7 @@ from bench.driver import SystemFailedError
 from bench.live_traffic import PARTITIONS
 from bench.peers.programs import check_running
 from bench.results import Row, row
-from headrace.runtime.java import find_java
+from headrace.runtime.java.installation import find_java
 
 START_SECONDS = 120
 ROUNDS = 3

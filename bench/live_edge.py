@@ -29,8 +29,8 @@ from bench.events import events, impressions_topic
 from bench.results import Row, row
 from bench.usage import Watch, processes
 from headrace import Lake, Pipeline
-from headrace.kafka.client import client_config, producer
-from headrace.runtime.java import find_java
+from headrace.kafka.client.client import client_config, producer
+from headrace.runtime.java.installation import find_java
 from headrace.settings.model import KafkaSettings, Settings, SparkSettings
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def traffic(broker: Broker) -> Iterator[None]:
 
 @contextmanager
 def _session(java: dict[str, str]) -> Iterator[SparkSession]:
-    from headrace.pipelines.session import start_session
+    from headrace.spark.session import start_session
 
     settings = SparkSettings(f"local[{THREADS}]", {"spark.driver.memory": f"{HEAP_MB}m"})
     master = f"local[{THREADS}]"
@@ -114,7 +114,7 @@ def _session(java: dict[str, str]) -> Iterator[SparkSession]:
 
 def measure(spark: SparkSession, broker: Broker, out: Path, java: dict[str, str]) -> Round:
     """One round: the batches that follow the warm-up."""
-    from headrace.pipelines.run import Deployment, PipelineRun
+    from headrace.pipelines.run.pipeline_run import Deployment, PipelineRun
 
     settings = Settings(
         root=out, name="bench", modules=(), lake=str(out), kafka=KafkaSettings(broker.bootstrap)

@@ -50,7 +50,7 @@ from bench.peers.contest import (
     setup_for,
 )
 from bench.peers.figures import Measurement
-from headrace.runtime.java import Java, find_java
+from headrace.runtime.java.installation import Java, find_java
 from headrace.sinks.profiles.registry import open_store
 from headrace.sinks.profiles.store import Profile
 

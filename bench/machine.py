@@ -8,8 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from headrace.runtime.jars import locked
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
+from headrace.runtime.java.jars import locked
 
 PACKAGES = (
     "headrace",

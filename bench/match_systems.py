@@ -15,8 +15,8 @@ from bench.peers.contest import PARTITIONS
 from bench.peers.match_topics import matches_of, rules_topic
 from bench.query_traffic import TTL
 from headrace import StandingQueries
-from headrace.kafka.client import client_config
-from headrace.runtime.java import Java
+from headrace.kafka.client.client import client_config
+from headrace.runtime.java.installation import Java
 from headrace.settings.model import KafkaSettings
 
 OURS, FLINK, FLINK_INDEXED, OPENSEARCH = "headrace", "flink", "flink-indexed", "opensearch"

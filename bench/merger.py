@@ -30,10 +30,10 @@ from bench.peers import figures
 from bench.peers.contest import BROKER, PARTITIONS, Contest, Findings, run_once, setup_for
 from bench.peers.figures import PER_MESSAGE, Measurement
 from bench.setup import Setup
-from headrace.kafka.client import client_config, producer
-from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
+from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics
+from headrace.kafka.client.client import client_config, producer
 from headrace.model import Topic
-from headrace.runtime.java import Java, find_java
+from headrace.runtime.java.installation import Java, find_java
 from headrace.settings.model import KafkaSettings
 
 BENCHMARK = "merger"

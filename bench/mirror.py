@@ -40,9 +40,9 @@ from bench.peers.contest import (
 from bench.peers.figures import PER_MESSAGE, Measurement, Runs
 from bench.peers.java_program import locked_version
 from bench.setup import Setup
-from headrace.kafka.client import client_config
-from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
-from headrace.runtime.java import Java, find_java
+from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics
+from headrace.kafka.client.client import client_config
+from headrace.runtime.java.installation import Java, find_java
 from headrace.settings.model import KafkaSettings
 
 BENCHMARK = "mirror"

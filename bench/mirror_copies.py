@@ -15,7 +15,7 @@ import confluent_kafka
 from bench.driver import OnCommit, OutputWrongError
 from bench.peers.progress import follow
 from bench.setup import Setup
-from headrace.kafka.client import client_config, consumer, latest_offsets
+from headrace.kafka.client.client import client_config, consumer, latest_offsets
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
 

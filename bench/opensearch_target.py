@@ -15,7 +15,7 @@ from bench.peers import opensearch
 from bench.peers.contest import HEAP_MB
 from bench.peers.opensearch import Node
 from bench.sink_targets import COLUMNS, KEY, TIME, Target
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 _FIELDS = {
     "text": "keyword",

@@ -17,7 +17,7 @@ from bench.driver import OnCommit, WriteOnce
 from bench.peers.java_program import peer_jars
 from bench.setup import Setup
 from bench.sink_targets import KEY, jdbc_url, table_name
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,9 +18,9 @@ from bench.cluster import Broker, values_of
 from bench.driver import OutputWrongError
 from bench.events import BEGIN, SPAN, impressions_topic
 from bench.peers.contest import PARTITIONS
-from headrace.kafka.client import client_config
-from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
-from headrace.runtime.java import Java
+from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics
+from headrace.kafka.client.client import client_config
+from headrace.runtime.java.installation import Java
 from headrace.settings.model import KafkaSettings
 
 KEY = "event_id"

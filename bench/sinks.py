@@ -42,7 +42,7 @@ from bench.peers.figures import Measurement, Run, Runs
 from bench.peers.java_program import locked_version
 from bench.setup import Setup
 from bench.sink_targets import DATABASE, Target, check, opened_tables, opened_topics
-from headrace.runtime.java import Java, find_java
+from headrace.runtime.java.installation import Java, find_java
 
 ROUNDS = 3
 BATCHES = 5

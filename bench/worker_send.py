@@ -38,9 +38,9 @@ from bench.peers.record.job import COMMIT_SECONDS, SEND, Job
 from bench.peers.record.python_programs import quix_version
 from bench.peers.record.systems import SYSTEMS, OpenJob
 from bench.setup import Setup
-from headrace.kafka.client import client_config
-from headrace.kafka.topics import apply_changes, plan_topics
-from headrace.runtime.java import Java, find_java
+from headrace.kafka.admin.topics import apply_changes, plan_topics
+from headrace.kafka.client.client import client_config
+from headrace.runtime.java.installation import Java, find_java
 from headrace.settings.model import KafkaSettings
 
 BENCHMARK = "worker-send"

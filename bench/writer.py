@@ -27,7 +27,7 @@ from bench.driver import Driver, Open, OutputWrongError
 from bench.results import Row, row
 from bench.setup import Setup
 from bench.usage import Usage, Watch, processes
-from headrace.runtime.java import Java, find_java
+from headrace.runtime.java.installation import Java, find_java
 
 BENCHMARK = "writer"
 RIVAL = "plain-spark"

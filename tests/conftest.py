@@ -40,15 +40,15 @@ from tests.quick_java import QuickCluster, hasten_spark
 from tests.quick_python import quick_python
 from tests.servers import ServerGuard
 
-from headrace.kafka.embedded import EmbeddedCluster
-from headrace.pipelines.session import start_session
-from headrace.runtime.cache import cache_folder
-from headrace.runtime.file_locks import exclusive
-from headrace.runtime.hdfs import EmbeddedHdfs
-from headrace.runtime.jars import fetch
-from headrace.runtime.java import Java, find_java
+from headrace.kafka.embedded.cluster import EmbeddedCluster
+from headrace.runtime.files.cache import cache_folder
+from headrace.runtime.files.file_locks import exclusive
+from headrace.runtime.java.installation import Java, find_java
+from headrace.runtime.java.jars import fetch
 from headrace.runtime.logs import log_to
+from headrace.runtime.servers.hdfs import EmbeddedHdfs
 from headrace.settings.model import EmbeddedKafka, SparkSettings
+from headrace.spark.session import start_session
 
 pytest.register_assert_rewrite("tests.contracts")
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from headrace.kafka.embedded import EmbeddedCluster
-from headrace.pipelines.session import start_session
-from headrace.runtime.cache import cache_folder
-from headrace.runtime.jars import fetch
-from headrace.runtime.java import Java, find_java
+from headrace.kafka.embedded.cluster import EmbeddedCluster
+from headrace.runtime.files.cache import cache_folder
+from headrace.runtime.java.installation import Java, find_java
+from headrace.runtime.java.jars import fetch
 from headrace.settings.model import EmbeddedKafka, SparkSettings
+from headrace.spark.session import start_session
 
 SPARK, KAFKA = "spark", "kafka"
 _OPTIONS_OF_SPARK = "SPARK_SUBMIT_OPTS"  # Spark's own, of the JVM of a driver

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 # Imported at the start: at the end, the checkout may be gone.
-from headrace.kafka.embedded import stop_cluster
-from headrace.runtime.hdfs import stop_hdfs
-from headrace.runtime.process import ServerProcess
+from headrace.kafka.embedded.cluster import stop_cluster
+from headrace.runtime.servers.hdfs import stop_hdfs
+from headrace.runtime.servers.process import ServerProcess
 
 
 def _stop_postgres(folder: Path) -> None:

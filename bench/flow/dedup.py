@@ -23,7 +23,7 @@ from bench.peers import flink_sql
 from bench.peers.contest import PARTITIONS
 from bench.peers.figures import PER_MESSAGE
 from bench.peers.java_program import locked_version
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 HORIZON = timedelta(minutes=10)
 """How long after an event, by event time, a repeat of it is known."""

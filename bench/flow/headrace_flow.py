@@ -30,7 +30,7 @@ from headrace import (
     Unique,
     deduplicate,
 )
-from headrace.pipelines.pipeline import Step
+from headrace.pipelines.declaration import Step
 from headrace.settings.model import SecretUrl
 from headrace.sinks.api import Sink
 

@@ -25,7 +25,7 @@ from bench.peers.contest import PARTITIONS
 from bench.peers.figures import PER_MESSAGE, Run
 from bench.peers.java_program import locked_version
 from bench.peers.record.python_programs import quix_python, quix_version
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 TIMES = Times(within=timedelta(hours=1), wait=timedelta(minutes=2))
 

@@ -24,7 +24,7 @@ from bench.flow.times import Times
 from bench.peers.contest import PARTITIONS, Findings, run_in_stretches
 from bench.peers.figures import PER_MESSAGE, Measurement, Run
 from bench.results import Row
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 HOUR = f"{OURS}-hour"
 MONTH = timedelta(days=30)

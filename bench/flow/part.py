@@ -31,7 +31,7 @@ from bench.peers.contest import (
 from bench.peers.figures import Measurement, Run
 from bench.results import Row
 from bench.setup import Setup
-from headrace.runtime.java import Java, find_java
+from headrace.runtime.java.installation import Java, find_java
 
 HEAP_MB = 2048
 BATCHES = 10

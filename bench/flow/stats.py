@@ -31,7 +31,7 @@ from bench.plain_spark_sinks import driver_jars
 from bench.sink_targets import database_version, opened_database, table_name
 from bench.sinks import database_figures
 from headrace import Count, Stats, Sum
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 EVERY = timedelta(seconds=15)
 LATE = "2 minutes"

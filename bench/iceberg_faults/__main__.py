@@ -32,7 +32,7 @@ from bench.iceberg_faults.headrace_system import Headrace
 from bench.iceberg_faults.system import PARTITIONS, Place, System
 from bench.peers.java_program import locked_version
 from bench.results import Row, row
-from headrace.runtime.java import Java, find_java
+from headrace.runtime.java.installation import Java, find_java
 
 BENCHMARK = "iceberg-faults"
 EVENTS = 50_000

@@ -8,7 +8,7 @@ import threading
 from functools import partial
 from typing import Self
 
-from headrace.runtime.ports import LOOPBACK, free_ports
+from headrace.runtime.servers.ports import LOOPBACK, free_ports
 
 _CHUNK_BYTES = 64 * 1024
 _UPDATE = b"UPDATE iceberg_tables"

@@ -18,12 +18,12 @@ from bench.iceberg_faults.system import System
 from bench.peers.java_program import peer_jars, write_properties
 from bench.peers.kafka_connect import call, plugin_folder, worker_program
 from bench.sink_targets import jdbc_url
-from headrace.kafka.client import admin_request, client_config
-from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
+from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics
+from headrace.kafka.client.client import admin_request, client_config
 from headrace.model import Topic
-from headrace.runtime.java import Java
-from headrace.runtime.ports import LOOPBACK, free_ports
-from headrace.runtime.spark_jars import spark_jar
+from headrace.runtime.java.installation import Java
+from headrace.runtime.java.spark_jars import spark_jar
+from headrace.runtime.servers.ports import LOOPBACK, free_ports
 from headrace.settings.model import KafkaSettings
 
 CONTROL_TOPIC, OFFSETS = "control-topic-recreated", "group-offsets-deleted"

@@ -12,7 +12,7 @@ from typing import ClassVar
 from bench.iceberg_faults.catalog import NAME, NAMESPACE, await_, python_uri
 from bench.iceberg_faults.processes import Member
 from bench.iceberg_faults.system import System
-from headrace.runtime.json_files import read_json
+from headrace.runtime.files.json_files import read_json
 
 CHECKPOINT = "checkpoint-deleted"
 MEMBERS = 2

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from headrace.runtime.process import child_environ
+from headrace.runtime.servers.process import child_environ
 
 _STOP_SECONDS = 90.0
 _SESSION, _INODE, _LOCAL, _REMOTE = 3, 9, 1, 2

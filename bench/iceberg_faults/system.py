@@ -14,9 +14,9 @@ from bench.cluster import Broker
 from bench.driver import SystemFailedError
 from bench.iceberg_faults.catalog import Catalog
 from bench.iceberg_faults.processes import Member
-from headrace.kafka.client import client_config, group_offsets
+from headrace.kafka.client.client import client_config, group_offsets
 from headrace.model import TopicPartition
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 from headrace.settings.model import KafkaSettings
 
 PARTITIONS = 4

@@ -38,10 +38,10 @@ from bench.ingest.services import (
 )
 from bench.results import Row, row
 from bench.usage import Usage, Watch, processes
-from headrace.kafka.client import client_config, watermarks
-from headrace.kafka.topics import ensure_topics
+from headrace.kafka.admin.topics import ensure_topics
+from headrace.kafka.client.client import client_config, watermarks
 from headrace.model import Topic, TopicPartition
-from headrace.runtime.java import find_java
+from headrace.runtime.java.installation import find_java
 from headrace.settings.model import KafkaSettings
 
 OURS = "headrace"

@@ -18,8 +18,8 @@ from pathlib import Path
 from bench.driver import SystemFailedError
 from bench.environment import python_of
 from bench.usage import end_tree
-from headrace.control.ingest import TokenSpec, create_token
-from headrace.runtime.ports import free_ports
+from headrace.ingest.service import TokenSpec, create_token
+from headrace.runtime.servers.ports import free_ports
 from headrace.settings import load_settings
 
 HERE = Path(__file__).resolve().parent

@@ -21,7 +21,7 @@ from bench.peers.programs import PeerMissingError
 from bench.setup import Setup
 from bench.usage import Watch, processes, tree
 from headrace.errors import JarError
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 Start = TypeVar("Start")
 

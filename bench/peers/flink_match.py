@@ -19,7 +19,7 @@ from bench.peers.match_topics import WARM_UP_SHARE, count_of_rules, make_matches
 from bench.peers.programs import Conversation, started
 from bench.peers.progress import follow_group
 from bench.setup import Setup
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 SETTINGS = flink_sql.SETTINGS | {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 CONSUMER = {

@@ -14,9 +14,9 @@ from bench.peers.java_program import Program, compiled, peer_jars
 from bench.peers.programs import Conversation, started
 from bench.peers.progress import follow_group
 from bench.setup import Setup
-from headrace.runtime.java import Java
-from headrace.runtime.ports import LOOPBACK
-from headrace.runtime.spark_jars import spark_jar
+from headrace.runtime.java.installation import Java
+from headrace.runtime.java.spark_jars import spark_jar
+from headrace.runtime.servers.ports import LOOPBACK
 
 TABLE = "impressions"
 SETTINGS = {

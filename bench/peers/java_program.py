@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.peers.programs import BUILT, PeerMissingError
-from headrace.runtime.cache import cache_folder
-from headrace.runtime.jars import fetch_jars, locked
-from headrace.runtime.java import Java
-from headrace.runtime.jvm import Jvm
+from headrace.runtime.files.cache import cache_folder
+from headrace.runtime.java.installation import Java
+from headrace.runtime.java.jars import fetch_jars, locked
+from headrace.runtime.java.jvm import Jvm
 
 HERE = Path(__file__).resolve().parent
 LOCK = HERE / "jars.lock.toml"

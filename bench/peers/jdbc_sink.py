@@ -19,7 +19,7 @@ from bench.peers.kafka_connect import Worker, plugin_folder, worker_program
 from bench.peers.progress import follow_group
 from bench.setup import Setup
 from bench.sink_targets import KEY, jdbc_url, table_name
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 TIME = "event_time"
 TYPES = {

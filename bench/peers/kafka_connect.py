@@ -25,13 +25,13 @@ from bench.peers.java_program import LOG_JARS, Program, compiled, peer_jars, wri
 from bench.peers.programs import BUILT, check_running, started
 from bench.peers.progress import LOOK_SECONDS, follow
 from bench.setup import Setup
-from headrace.kafka.client import client_config
-from headrace.kafka.topics import apply_changes, plan_topics
+from headrace.kafka.admin.topics import apply_changes, plan_topics
+from headrace.kafka.client.client import client_config
 from headrace.model import Topic
-from headrace.runtime.java import Java
-from headrace.runtime.ports import LOOPBACK, free_ports
-from headrace.runtime.process import child_environ
-from headrace.runtime.spark_jars import spark_jar
+from headrace.runtime.java.installation import Java
+from headrace.runtime.java.spark_jars import spark_jar
+from headrace.runtime.servers.ports import LOOPBACK, free_ports
+from headrace.runtime.servers.process import child_environ
 from headrace.settings.model import KafkaSettings
 
 TABLE = "impressions"

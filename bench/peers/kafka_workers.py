@@ -16,8 +16,8 @@ from bench.peers.java_program import LOG_JARS, Program, compiled, peer_jars, wri
 from bench.peers.programs import Conversation, PeerMissingError, started
 from bench.peers.progress import follow_group
 from bench.setup import Setup
-from headrace.runtime.java import Java
-from headrace.runtime.spark_jars import spark_jar
+from headrace.runtime.java.installation import Java
+from headrace.runtime.java.spark_jars import spark_jar
 
 VERSION = "1.1.9"
 JAR_VARIABLE = "KAFKA_WORKERS_JAR"

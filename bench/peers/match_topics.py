@@ -11,8 +11,8 @@ from bench.cluster import Broker, records_in, values_of
 from bench.match_rules import Rule, decode_rule
 from bench.setup import Setup
 from headrace import Topic
-from headrace.kafka.client import ClientConfig, client_config
-from headrace.kafka.topics import apply_changes, plan_topics
+from headrace.kafka.admin.topics import apply_changes, plan_topics
+from headrace.kafka.client.client import ClientConfig, client_config
 from headrace.settings.model import KafkaSettings
 
 WARM_UP_SHARE = 10

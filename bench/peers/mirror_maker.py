@@ -12,7 +12,7 @@ from bench.peers.java_program import Program, peer_jars
 from bench.peers.kafka_connect import Worker, plugin_folder, worker_program
 from bench.setup import Setup
 from headrace.links.mirror.declaration import Mirror
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 _DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
 _BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"

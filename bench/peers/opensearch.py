@@ -13,8 +13,8 @@ from typing import Any
 
 from bench.peers.java_program import Program, peer_jars
 from bench.peers.programs import check_running, end, started
-from headrace.runtime.java import Java
-from headrace.runtime.ports import LOOPBACK, is_free
+from headrace.runtime.java.installation import Java
+from headrace.runtime.servers.ports import LOOPBACK, is_free
 
 _RUNNER = "org.codelibs.opensearch.runner.OpenSearchRunner"
 OPTIONS = ("-XX:+UseG1GC",)  # as its own configuration has it

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from headrace.runtime.process import child_environ
+from headrace.runtime.servers.process import child_environ
 
 BUILT = Path(__file__).resolve().parents[1] / ".built/peers"
 

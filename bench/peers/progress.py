@@ -9,7 +9,7 @@ from functools import partial
 
 from bench.driver import OnCommit
 from bench.setup import Setup
-from headrace.kafka.client import client_config, group_offsets
+from headrace.kafka.client.client import client_config, group_offsets
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
 

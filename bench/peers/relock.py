@@ -9,9 +9,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.runtime.ivy import Coordinates
-from headrace.runtime.java import find_java
-from headrace.runtime.relock import Roots, write_lock
+from headrace.runtime.java.installation import find_java
+from headrace.runtime.java.ivy import Coordinates
+from headrace.runtime.java.relock import Roots, write_lock
 
 LOCK = Path(__file__).with_name("jars.lock.toml")
 KAFKA = "org.apache.kafka"

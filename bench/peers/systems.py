@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import headrace_writer, plain_spark
 from bench.driver import Open
 from bench.peers import flink_sql, kafka_connect, kafka_workers
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ from bench.peers.systems import SYSTEMS
 from bench.results import Row
 from bench.setup import Setup
 from bench.writer import check
-from headrace.control.sizing import catch_up
-from headrace.runtime.java import Java, find_java
+from headrace.operations.sizing.sizes import catch_up
+from headrace.runtime.java.installation import Java, find_java
 
 BENCHMARK = "writer-peers"
 TOPIC = "impressions"

@@ -13,7 +13,7 @@ from bench.peers.progress import follow
 from bench.setup import Setup
 from bench.windowed_count.traffic import Counts
 from headrace import Topic
-from headrace.kafka.client import (
+from headrace.kafka.client.client import (
     ClientConfig,
     client_config,
     consumer,
@@ -21,7 +21,7 @@ from headrace.kafka.client import (
     earliest_offsets,
     high_watermarks,
 )
-from headrace.kafka.range_reader import read_ranges
+from headrace.kafka.read.range_reader import read_ranges
 from headrace.model import OffsetRange
 from headrace.settings.model import KafkaSettings
 

@@ -1,6 +1,3 @@
-from .control.event_producer import EventProducer
-from .control.query_explanation import QueryExplanation
-from .control.query_registry import QueryEntry, QueryState
 from .errors import (
     EventRejectedError,
     EventsNotDeliveredError,
@@ -9,10 +6,11 @@ from .errors import (
     SinkUnavailableError,
     TableMismatchError,
 )
+from .ingest.producing.event_producer import EventProducer
+from .kafka.origin import Origin
 from .links.dispatcher.declaration import Dispatcher, DispatchMode, Home
 from .links.merger.declaration import Merger
 from .links.mirror.declaration import Mirror
-from .links.origin import Origin
 from .metrics import Metric
 from .model import (
     ArrayEnvelope,
@@ -41,9 +39,9 @@ from .model import (
     Topic,
 )
 from .model.fault import Fault
+from .pipelines.declaration import Pipeline
 from .pipelines.join.declaration import Join, Match
 from .pipelines.late_data.declaration import LateData
-from .pipelines.pipeline import Pipeline
 from .pipelines.transforms.classify import classify
 from .pipelines.transforms.count_windows import count_windows
 from .pipelines.transforms.deduplicate import deduplicate
@@ -53,10 +51,12 @@ from .pipelines.transforms.filter_rows import filter_rows
 from .pipelines.transforms.transform import Transform
 from .program import Project
 from .queries.declaration import StandingQueries
+from .queries.emit.matched_event import MatchedEvent
 from .queries.match.sink import MatchQueries
-from .queries.matched_events.matched_event import MatchedEvent
 from .queries.records.result import QueryResult, ResultKind
 from .queries.registry.record import RegisteredQuery
+from .queries.registry.registrations import QueryEntry, QueryState
+from .queries.results.explanation import QueryExplanation
 from .settings import Secret
 from .sinks.api import (
     CommitRejection,
@@ -76,7 +76,7 @@ from .sinks.api import (
 from .sinks.bigquery.declaration import BigQuery
 from .sinks.kafka.declaration import Kafka
 from .sinks.lake.declaration import Lake
-from .sinks.lake.delta import Delta
+from .sinks.lake.delta.declaration import Delta
 from .sinks.lake.iceberg.declaration import Iceberg
 from .sinks.lake.layout import UnsafeValues
 from .sinks.opensearch.declaration import OpenSearch

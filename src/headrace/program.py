@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from headrace.control.event_producer import EventProducer
-from headrace.control.profiles import read_profile
-from headrace.control.project import LoadedProject, load_project
-from headrace.control.tables import read_project_table
+from headrace.ingest.producing.event_producer import EventProducer
 from headrace.model import Topic
+from headrace.pipelines.profiles.profiles import read_profile
+from headrace.pipelines.tables import read_project_table
+from headrace.project.check import LoadedProject, load_project
 from headrace.runtime.extras import require_extra
 from headrace.settings import environment, find_project, load_settings
 from headrace.sinks.profiles.store import Profile
@@ -19,11 +19,11 @@ from headrace.sinks.profiles.store import Profile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.control.query_explanation import QueryExplanation
-    from headrace.control.query_registry import QueryEntry
-    from headrace.queries.matched_events.matched_event import MatchedEvent
+    from headrace.queries.emit.matched_event import MatchedEvent
     from headrace.queries.records.result import QueryResult
     from headrace.queries.registry.record import RegisteredQuery
+    from headrace.queries.registry.registrations import QueryEntry
+    from headrace.queries.results.explanation import QueryExplanation
 
 
 class Project:
@@ -137,7 +137,7 @@ class Project:
             TopicChangeError: if the topic of queries has settings of another ``max_ttl``.
         """
         require_extra("queries")
-        from headrace.control.query_registry import register_query
+        from headrace.queries.registry.registrations import register_query
 
         return register_query(self._loaded, text, queries=queries, query_id=query_id, ttl=ttl)
 
@@ -164,7 +164,7 @@ class Project:
                 BrokerUnreachableError, TopicChangeError: as :meth:`register_query` does.
         """
         require_extra("queries")
-        from headrace.control.query_registry import update_query
+        from headrace.queries.registry.registrations import update_query
 
         return update_query(self._loaded, query_id, text, ttl, queries=queries)
 
@@ -180,7 +180,7 @@ class Project:
             BrokerUnreachableError: if the brokers do not answer.
         """
         require_extra("queries")
-        from headrace.control.query_registry import registered_queries
+        from headrace.queries.registry.registrations import registered_queries
 
         return registered_queries(self._loaded, queries=queries)
 
@@ -202,7 +202,7 @@ class Project:
             RecordsUnreadableError: if records are damaged.
         """
         require_extra("queries")
-        from headrace.control.query_explanation import explain_query
+        from headrace.queries.results.explanation import explain_query
 
         return explain_query(self._loaded, query_id, max_events=max_events, queries=queries)
 
@@ -220,7 +220,7 @@ class Project:
             BrokerUnreachableError: if the brokers do not answer.
         """
         require_extra("queries")
-        from headrace.control.query_registry import cancel_query
+        from headrace.queries.registry.registrations import cancel_query
 
         cancel_query(self._loaded, *query_ids, queries=queries)
 
@@ -247,7 +247,7 @@ class Project:
             BrokerUnreachableError: if the brokers do not answer.
         """
         require_extra("queries")
-        from headrace.control.query_results import ResultOptions, query_results
+        from headrace.queries.results.results import ResultOptions, query_results
 
         options = ResultOptions(follow=follow)
         return query_results(self._loaded, query_id, options, queries=queries)
@@ -283,8 +283,8 @@ class Project:
             BrokerUnreachableError: if the brokers do not answer.
         """
         require_extra("queries")
-        from headrace.control.matched_events import matched_events
-        from headrace.control.tail import TailOptions
+        from headrace.queries.emit.reading import matched_events
+        from headrace.topics.tail import TailOptions
 
         options = TailOptions(start, until_end=not follow)
         return matched_events(self._loaded, query_id, options, queries=queries)

@@ -14,7 +14,7 @@ import pytest
 from tests.acceptance.examples import EXAMPLES, Import
 from tests.quick_java import quick_kafka
 
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, LIMIT_SECONDS, wait_for_drill
 
-from headrace.kafka.client import connected_producer, group_offsets
-from headrace.kafka.dead_letters import scan
+from headrace.kafka.client.client import connected_producer, group_offsets
+from headrace.kafka.dead_letters.letters import scan
 from headrace.model import TopicPartition
-from headrace.sinks.lake.table import read_table
+from headrace.sinks.lake.delta.table import read_table
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 PARTITIONS = 4

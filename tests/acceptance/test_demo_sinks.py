@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.acceptance.examples import EXAMPLES, Import, left_running
 
-from headrace.control import load_project
+from headrace.project import load_project
 from headrace.settings import load_settings
 
 EXAMPLE = "ad_serving"

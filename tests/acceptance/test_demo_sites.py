@@ -13,7 +13,7 @@ import pytest
 from tests.acceptance.examples import EXAMPLES
 from tests.quick_java import quick_kafka
 
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 EXAMPLE = "ad_sites"
 

@@ -16,8 +16,8 @@ import pytest
 from tests.acceptance.examples import Import, left_running
 
 from headrace import QueryResult, ResultKind
-from headrace.control import load_project
-from headrace.control.standing_queries import checked_query
+from headrace.project import load_project
+from headrace.queries.registry.statements import checked_query
 from headrace.settings import load_settings
 
 EXAMPLE = "telemetry"

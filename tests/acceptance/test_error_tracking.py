@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.acceptance.examples import Import, left_running
 
-from headrace.runtime.ports import free_ports
+from headrace.runtime.servers.ports import free_ports
 
 EXAMPLE = "error_tracking"
 PORT = "port = 8317"

@@ -18,7 +18,7 @@ from headrace.pipelines.join.declaration import Match
 @pytest.mark.timeout(3500)
 @pytest.mark.parametrize("match", Match)
 def test_histories_give_what_the_reference_gives(tmp_path, drill_run, match, monkeypatch):
-    monkeypatch.setattr("headrace.pipelines.join.state.COMPACTION_FAN_IN", 3)
+    monkeypatch.setattr("headrace.pipelines.join.index.state.COMPACTION_FAN_IN", 3)
     histories = drill_run.size(short=5, long=1_000)
     for number in range(histories):
         rng = random.Random(drill_run.random.randrange(2**32))

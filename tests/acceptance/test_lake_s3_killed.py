@@ -8,7 +8,7 @@ from tests.acceptance.project import Project
 from tests.integration.http_proxy import FaultyProxy
 from tests.integration.s3_server import ACCESS_KEY, SECRET_KEY
 
-from headrace.sinks.lake.table import read_table
+from headrace.sinks.lake.delta.table import read_table
 
 TABLES = ("fused", "stepped")
 S3 = """

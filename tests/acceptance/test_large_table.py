@@ -11,12 +11,12 @@ from bench.batch_end import COLUMNS, FILES_A_COMMIT, named
 from deltalake import DeltaTable
 
 from headrace import Lake
-from headrace.runtime import storage
-from headrace.sinks.lake import delta_log
-from headrace.sinks.lake.data_file import WriteSpec
-from headrace.sinks.lake.maintenance import MaintenanceHold, TableCommit
-from headrace.sinks.lake.table import LakeTable
+from headrace.sinks.lake.delta import log as delta_log
+from headrace.sinks.lake.delta.table import LakeTable
+from headrace.sinks.lake.files.data_file import WriteSpec
+from headrace.sinks.lake.upkeep.maintenance import MaintenanceHold, TableCommit
 from headrace.sinks.lake.writer import PartitionedWriter
+from headrace.storage import files as storage
 
 BATCHES = 70
 BUSY = 10_001  # a partition beyond those of the files that are only named

@@ -14,8 +14,8 @@ from tests.integration.merger_instance import arguments
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, wait_for_drill
 
-from headrace.kafka.client import client_config, consumer, high_watermarks, producer
-from headrace.kafka.group_member import SESSION_SECONDS
+from headrace.kafka.client.client import client_config, consumer, high_watermarks, producer
+from headrace.kafka.group.group_member import SESSION_SECONDS
 from headrace.links.merger.plan import ClockSource, MergePlan
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings

@@ -25,9 +25,9 @@ from tests.integration.held_transactions import MOMENTS, held, make_holdable
 from tests.integration.postgres_server import PostgresServer
 from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, wait_for_drill
 
-from headrace.kafka.client import producer
-from headrace.kafka.dead_letters import scan
-from headrace.sinks.lake.table import read_table
+from headrace.kafka.client.client import producer
+from headrace.kafka.dead_letters.letters import scan
+from headrace.sinks.lake.delta.table import read_table
 
 FLOW = """
 from datetime import timedelta

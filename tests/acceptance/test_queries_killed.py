@@ -24,8 +24,8 @@ from tests.integration.flow import Flow
 from tests.waiting import DRILL_LIMIT_SECONDS, LIMIT_SECONDS, wait_for, wait_for_drill
 
 from headrace import BatchLimits, Pipeline, StandingQueries, Topic
-from headrace.kafka.client import consumer, describe
-from headrace.kafka.open_transactions import open_transactions
+from headrace.kafka.client.client import consumer, describe
+from headrace.kafka.read.open_transactions import open_transactions
 from headrace.queries.match.sink import MatchQueries
 from headrace.queries.records.result import ResultKind, decode_result
 from headrace.queries.registry.record import RegisteredQuery, encode_query

@@ -18,7 +18,7 @@ from tests.acceptance.test_processes_killed import WORKER, instances, noted
 from tests.quick_java import quick_spark
 from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
 
-from headrace.runtime.ports import free_ports
+from headrace.runtime.servers.ports import free_ports
 
 
 class StandaloneCluster:

@@ -3,10 +3,10 @@
 import pyarrow as pa
 
 from headrace import Lake, UnsafeValues
-from headrace.runtime.storage import NO_OPTIONS, list_files
-from headrace.sinks.lake.data_file import WriteSpec
-from headrace.sinks.lake.table import LakeTable, read_table
+from headrace.sinks.lake.delta.table import LakeTable, read_table
+from headrace.sinks.lake.files.data_file import WriteSpec
 from headrace.sinks.lake.writer import PartitionedWriter
+from headrace.storage.files import NO_OPTIONS, list_files
 
 COLUMNS = pa.schema(
     [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.events.protobuf_schemas import protobuf_schema
+from headrace.events.protobuf.schemas import protobuf_schema
 from headrace.model import RegisteredSchema
 
 if TYPE_CHECKING:

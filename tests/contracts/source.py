@@ -16,14 +16,14 @@ from headrace.errors import (
     TopicMissingError,
     TopicRecreatedError,
 )
-from headrace.kafka.cluster import Cluster
-from headrace.kafka.headers import Headers
-from headrace.kafka.replayed import PartitionId, addressees
+from headrace.kafka.client.headers import Headers
+from headrace.kafka.dead_letters.replayed import PartitionId, addressees
+from headrace.kafka.read.cluster import Cluster
 from headrace.model import BatchLimits, Metadata, OffsetRange, Start, TopicPartition, event_schema
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
-from headrace.pipelines.source.planner import Planner
-from headrace.pipelines.source.reader import RangeReader, TaskReader
-from headrace.pipelines.source.rereading import read_report
+from headrace.pipelines.source.planning.planner import Planner
+from headrace.pipelines.source.reading.reader import RangeReader, TaskReader
+from headrace.pipelines.source.reading.rereading import read_report
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.state import SourceState
 

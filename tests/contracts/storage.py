@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 from tests.contracts.sink import AWKWARD
 
-from headrace.runtime import storage
-from headrace.runtime.storage import Options
+from headrace.storage import files as storage
+from headrace.storage.files import Options
 
 MEBIBYTE = 2**20
 

@@ -11,10 +11,10 @@ from types import ModuleType
 
 import pytest
 
-from headrace.control import LoadedProject, load_project
-from headrace.control.event_producer import event_text
+from headrace.ingest.producing.event_producer import event_text
 from headrace.model import event_schema
 from headrace.pipelines.source.decode import decoder_for
+from headrace.project import LoadedProject, load_project
 from headrace.settings import load_settings
 
 

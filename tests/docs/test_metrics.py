@@ -12,8 +12,8 @@ from headrace.links.merger.status import MergerStatus
 from headrace.links.mirror.status import MirrorStatus
 from headrace.metrics import Metric
 from headrace.pipelines.status import PipelineStatus
-from headrace.queries.instance.status import QueryInstanceStatus
-from headrace.queries.matched_events.status import EmitterStatus
+from headrace.queries.emit.status import EmitterStatus
+from headrace.queries.windows.instance.status import QueryInstanceStatus
 from headrace.sinks.lake.metrics import LAKE_METRICS
 from headrace.sinks.opensearch.metrics import OPENSEARCH_METRICS
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.control.worker_rules import worker_faults
+from headrace.workers.rules import worker_faults
 
 
 def test_the_workers_of_the_page_have_no_faults(blocks: Callable[[str], list]) -> None:

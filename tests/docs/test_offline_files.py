@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from headrace.offline_files import read_line
-from headrace.sinks.postgres.json_rows import RowFault
+from headrace.offline_files.entry import read_line
+from headrace.sinks.postgres.rows.json_rows import RowFault
 
 _PAGE = "docs/reference/offline-files.md"
 _ROW = re.compile(r"^\| `(?P<reason>[^`]+)`", re.MULTILINE)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.docs.guarantee_map import PAGE
 
-from headrace.kafka.group_member import SESSION_SECONDS
-from headrace.kafka.range_reader import SILENCE_LIMIT_SECONDS
-from headrace.kafka.replay import MAX_REPLAYS
-from headrace.kafka.subscription import Membership
+from headrace.kafka.dead_letters.replay import MAX_REPLAYS
+from headrace.kafka.group.group_member import SESSION_SECONDS
+from headrace.kafka.group.subscription import Membership
+from headrace.kafka.read.range_reader import SILENCE_LIMIT_SECONDS
 from headrace.links.dispatcher import route_run
 from headrace.links.timing import TransferTiming
-from headrace.pipelines.source.bad_records import MAX_BATCH_BYTES, MAX_BYTES
-from headrace.pipelines.source.position_check import TRUNCATION_GRACE_SECONDS
+from headrace.pipelines.source.planning.position_check import TRUNCATION_GRACE_SECONDS
+from headrace.pipelines.source.reading.bad_records import MAX_BATCH_BYTES, MAX_BYTES
 
 WORDS = {3: "three", 10: "ten", 60: "a minute"}
 MIB = 2**20

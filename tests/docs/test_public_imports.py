@@ -19,7 +19,7 @@ _PUBLIC = {
 def test_examples_and_the_template_import_public_names_only(root: Path) -> None:
     files = [
         *(file for file in (root / "examples").rglob("*.py") if ".headrace" not in file.parts),
-        *(root / "src/headrace/control/template").rglob("*.py"),
+        *(root / "src/headrace/operations/template").rglob("*.py"),
     ]
     assert len(files) > 10
     private = [
@@ -44,7 +44,9 @@ def test_pages_import_public_names_only(blocks: Callable[[str], list]) -> None:
 
 def test_a_private_name_is_noticed() -> None:
     assert list(_private("from headrace import Topic, kafka")) == ["headrace.kafka"]
-    assert list(_private("from headrace.kafka.client import producer")) == ["headrace.kafka.client"]
+    assert list(_private("from headrace.kafka.client.client import producer")) == [
+        "headrace.kafka.client.client"
+    ]
     assert list(_private("import headrace.kafka")) == ["headrace.kafka"]
     assert list(_private("import headrace\nheadrace.kafka.client.producer()")) == ["headrace.kafka"]
     assert not list(_private("import headrace\nheadrace.Project.open()"))

@@ -22,7 +22,7 @@ from headrace.model.event import event_schema
 from headrace.queries.language import check_query, parse_query
 from headrace.queries.language.functions import AGGREGATES, FUNCTIONS
 from headrace.queries.language.parser import CLAUSES
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 PAGE = "docs/queries.md"

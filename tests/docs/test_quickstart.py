@@ -15,7 +15,7 @@ from tests.docs.quickstart_recording import PICTURE, commands, drawn, without_fi
 from tests.docs.terminal import drawn_lines, run
 from tests.quick_java import quick_kafka
 
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 BIN = Path(sys.executable).parent
 

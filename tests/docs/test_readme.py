@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.control import LoadedProject, load_project
+from headrace.project import LoadedProject, load_project
 from headrace.settings import load_settings
 
 MAX_EXAMPLE = 20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.control import load_project
+from headrace.project import load_project
 from headrace.settings import load_settings
 
 DECLARING = frozenset(

@@ -18,7 +18,7 @@ from headrace.ingest.figures.service_metrics import (
     SERVICE_METRICS,
     SPOOL_METRICS,
 )
-from headrace.kafka.broker_errors import Meaning, names
+from headrace.kafka.client.broker_errors import Meaning, names
 from headrace.model import CONFLICTING_KEY, DeadLetterLimit, envelope
 from headrace.pipelines.source.decode.avro import AvroDecoder
 from headrace.pipelines.source.decode.checks import RowChecks

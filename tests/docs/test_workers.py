@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, until, wait_for
 
-from headrace.control import LoadedProject, load_project
-from headrace.control.plan import apply_plan
-from headrace.control.worker_rules import worker_faults
-from headrace.kafka.client import connected_producer, describe, watermarks
-from headrace.kafka.dead_letters import scan
-from headrace.runtime.ports import free_ports
+from headrace.kafka.client.client import connected_producer, describe, watermarks
+from headrace.kafka.dead_letters.letters import scan
+from headrace.operations.planning.plan import apply_plan
+from headrace.project import LoadedProject, load_project
+from headrace.runtime.servers.ports import free_ports
 from headrace.settings import load_settings
 from headrace.workers import WorkerInstance
+from headrace.workers.rules import worker_faults
 
 _PAGE = "docs/workers.md"
 

@@ -9,10 +9,10 @@ import os
 import subprocess
 from pathlib import Path
 
-from headrace.runtime.cache import cache_folder
-from headrace.runtime.jars import fetch, fetch_jars, locked
-from headrace.runtime.java import find_java
-from headrace.runtime.relock import Roots, write_lock
+from headrace.runtime.files.cache import cache_folder
+from headrace.runtime.java.installation import find_java
+from headrace.runtime.java.jars import fetch, fetch_jars, locked
+from headrace.runtime.java.relock import Roots, write_lock
 
 LOCK = Path(__file__).with_name("kafka-tools.lock.toml")
 ROOTS = Roots(

@@ -21,7 +21,7 @@ from typing import TextIO
 from tests.drills.checker import id_of
 
 from headrace.errors import HeadraceError
-from headrace.kafka.subscription import Membership
+from headrace.kafka.group.subscription import Membership
 from headrace.model import DeadLetterLimit, Topic
 from headrace.workers import (
     DeadLetters,

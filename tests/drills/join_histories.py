@@ -18,24 +18,24 @@ from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import WindowState
 from headrace.model import TopicPartition
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.earlier_index import EarlierIndex
 from headrace.pipelines.join.events import DecodedEvents, KeyedEvent, KeyedEvents
+from headrace.pipelines.join.index.earlier_index import EarlierIndex
+from headrace.pipelines.join.index.slices import slice_length_us
+from headrace.pipelines.join.index.state import StateFolder
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
 from headrace.pipelines.join.position import JoinPosition
-from headrace.pipelines.join.slices import slice_length_us
-from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes, event_offsets
 from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds
-from headrace.pipelines.ledger.entry import LedgerEntry
-from headrace.pipelines.ledger.tally import (
+from headrace.pipelines.ledger.counting.tally import (
     LedgerColumns,
     LedgerRule,
     RangeTally,
     event_windows,
     value_bytes,
 )
+from headrace.pipelines.ledger.entry import LedgerEntry
 
 MEMORY = Path("/dev/shm")
 MINUTE = 60_000_000

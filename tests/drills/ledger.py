@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException
 from tests.drills.checker import Claim, Outcome, Stored, id_of, payload_of
 from tests.waiting import FLUSH_SECONDS
 
-from headrace.kafka.broker_errors import delivery_failure
-from headrace.kafka.client import consumer, describe, producer, watermarks
+from headrace.kafka.client.broker_errors import delivery_failure
+from headrace.kafka.client.client import consumer, describe, producer, watermarks
 
 TICK_SECONDS = 0.02
 HOT_KEYS, COLD_KEYS = 30, 1000

@@ -52,7 +52,7 @@ PARTS = (
         "acceptance/test_bench_flow.py",
         "acceptance/test_queries_killed.py",
         "acceptance/test_spark_cluster.py",
-        "unit/queries/matched_events/test_against_arrow.py",
+        "unit/queries/emit/test_against_arrow.py",
     ),
     (
         "acceptance/test_error_tracking.py",

@@ -34,8 +34,8 @@ from tests.drills.ledger import Ledger, read_topic, topic_ends
 from tests.kafka_topics import make_topic
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.kafka.client import admin_request, group_offsets
-from headrace.kafka.dead_letters import scan
+from headrace.kafka.client.client import admin_request, group_offsets
+from headrace.kafka.dead_letters.letters import scan
 from headrace.model import Topic, TopicPartition
 
 ROOT = Path(__file__).parents[2]

@@ -8,34 +8,34 @@ from pathlib import Path
 
 from tests.golden.formats import Format, in_files
 
-from headrace.control.declared_keys import read_keys, remember_keys
 from headrace.ingest.spool.cursor import CursorFile, SpoolCursor
 from headrace.ingest.spool.frames import Damage, Frame, frames, scan
 from headrace.ingest.spool.segment import HEADER_BYTES, Segment, created_ms, header, segments
-from headrace.kafka.dead_letter_limiter import BadRuns
-from headrace.kafka.topics import KnownKey
+from headrace.kafka.admin.topics import KnownKey
+from headrace.kafka.dead_letters.limiter import BadRuns
 from headrace.ledger.sums import Fate, Hop, Sums
-from headrace.links.ledger.accepted import AcceptedFolder, AcceptedRange
+from headrace.links.accepted import AcceptedFolder, AcceptedRange
 from headrace.model import DeadLetter, OffsetRange, Topic, TopicPartition
 from headrace.offline_files.progress import CounterRange, LoadProgress
-from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
+from headrace.pipelines.batch.manifest import Manifest, manifest_table
+from headrace.pipelines.batch.positions import CheckpointIds, Recorded
 from headrace.pipelines.join.events import KeyedEvent
+from headrace.pipelines.join.index.state import JoinState, SegmentFile, StateFolder
 from headrace.pipelines.join.position import JoinPosition
-from headrace.pipelines.join.state import JoinState, SegmentFile, StateFolder
 from headrace.pipelines.late_data.event_clock import EventClock
+from headrace.pipelines.ledger.counting.waiting import Waiting
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder, WindowChange
 from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine
-from headrace.pipelines.ledger.waiting import Waiting
-from headrace.pipelines.manifest import Manifest, manifest_table
-from headrace.pipelines.positions import CheckpointIds, Recorded
-from headrace.pipelines.query_record import QueryRecord, read_query, write_query
-from headrace.pipelines.source.feedback import Feedback, RecordSizes
-from headrace.pipelines.source.initial import read_initial, write_initial
 from headrace.pipelines.source.offsets import SourceOffset
+from headrace.pipelines.source.planning.feedback import Feedback, RecordSizes
+from headrace.pipelines.source.planning.initial import read_initial, write_initial
 from headrace.pipelines.source.report import JoinCounts, LateCounts, RangeReport
 from headrace.pipelines.source.state import SourceState, SourceView
+from headrace.pipelines.start.checkpoint import CheckpointFolder, CurrentCheckpoint
+from headrace.pipelines.start.query_record import QueryRecord, read_query, write_query
+from headrace.topics.declared_keys import read_keys, remember_keys
 
 _MS = 1_800_000_000_000
 _US = _MS * 1_000

@@ -13,53 +13,53 @@ from typing import Any
 from tests.golden import statuses
 from tests.golden.samples import sample_of
 
+from headrace.cli.lifecycle import PausedPartitions, Stopping
 from headrace.cli.output import Live
-from headrace.cli.views.dispatchers import RouteStandings, dispatching
-from headrace.cli.views.ingest import NewToken, Serving
-from headrace.cli.views.lifecycle import PausedPartitions, Stopping
-from headrace.cli.views.matched_events import emitting
-from headrace.cli.views.mergers import MergerStandings, merging
-from headrace.cli.views.mirrors import MirrorStandings, mirroring
-from headrace.cli.views.offline_files import LoadResult
-from headrace.cli.views.pipelines import Compacted, RunResult, running
-from headrace.cli.views.queries import ShownQuery
-from headrace.cli.views.query_answers import InstanceSlots, followed_results
-from headrace.cli.views.query_instances import answering
-from headrace.cli.views.reprocess import reprocessing
-from headrace.cli.views.topics import producing
-from headrace.cli.views.workers import ResetResult, WorkerStandings, working
-from headrace.control.accepted_ranges import AcceptedLoss
-from headrace.control.dispatchers import DispatchedPartition, RouteStanding
-from headrace.control.mergers import MergedPartition, MergerStanding
-from headrace.control.mirrors import MirroredPartition, MirrorStanding
-from headrace.control.produce import RejectedLine
-from headrace.control.query_instances import InstanceSlot
-from headrace.control.reconcile import Reconciliation
-from headrace.control.reprocess import ReprocessResult
-from headrace.control.standing_queries import CheckedQuery
-from headrace.control.worker_reset import Reset
-from headrace.control.workers import PartitionStanding, WorkerStanding
-from headrace.kafka.groups import ConsumerGroup, Member
-from headrace.kafka.tail import TailedHeader, TailedRecord
+from headrace.ingest.producing.produce import RejectedLine
+from headrace.ingest.producing.views import producing
+from headrace.ingest.views import NewToken, Serving
+from headrace.kafka.group.groups import ConsumerGroup, Member
+from headrace.kafka.read.tail import TailedHeader, TailedRecord
 from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
-from headrace.links.ledger.accepted import AcceptedRange
+from headrace.links.accepted import AcceptedRange
+from headrace.links.accepted_ranges import AcceptedLoss
+from headrace.links.dispatcher.standing import DispatchedPartition, RouteStanding
+from headrace.links.dispatcher.views import RouteStandings, dispatching
 from headrace.links.ledger.book import LinkBook
+from headrace.links.merger.standing import MergedPartition, MergerStanding
+from headrace.links.merger.views import MergerStandings, merging
+from headrace.links.mirror.standing import MirroredPartition, MirrorStanding
+from headrace.links.mirror.views import MirrorStandings, mirroring
 from headrace.model import OffsetRange, TopicPartition
-from headrace.offline_files import LoadStats
+from headrace.offline_files.loading import LoadStats
 from headrace.offline_files.progress import CounterRange, LoadProgress
+from headrace.offline_files.views import LoadResult
+from headrace.operations.reconciling.reconcile import Reconciliation
 from headrace.pipelines.ledger.book import PipelineBook, ReprocessedTimes
 from headrace.pipelines.ledger.breaks import Break
-from headrace.pipelines.ledger.letters import LetterRecount
+from headrace.pipelines.ledger.counting.letters import LetterRecount
 from headrace.pipelines.reprocessing.plan import ReprocessPlan, ReprocessProgress
 from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange
+from headrace.pipelines.reprocessing.reprocess import ReprocessResult
+from headrace.pipelines.reprocessing.views import reprocessing
+from headrace.pipelines.views import Compacted, RunResult, running
 from headrace.queries.book import QueryBook
+from headrace.queries.emit.book import MatchedEventsBook
+from headrace.queries.emit.view import emitting
 from headrace.queries.language import parse_query
 from headrace.queries.language.functions import ValueType
-from headrace.queries.matched_events.book import MatchedEventsBook
 from headrace.queries.records.counts import TopicCounts
 from headrace.queries.records.result import QueryResult
+from headrace.queries.registry.statements import CheckedQuery
+from headrace.queries.results.views import InstanceSlots, followed_results
+from headrace.queries.views import ShownQuery
+from headrace.queries.windows.instance.owners import InstanceSlot
+from headrace.queries.windows.instance.view import answering
 from headrace.sinks.api import CompactionResult
+from headrace.workers.reset import Reset
+from headrace.workers.run import PartitionStanding, WorkerStanding
+from headrace.workers.views import ResetResult, WorkerStandings, working
 
 _TIME = datetime(2026, 11, 30, 9, 30, tzinfo=UTC)
 _GROUP = ConsumerGroup("stable", (Member("host-1", "static-1", 2, "host-1-4711"),))

@@ -17,7 +17,7 @@ from headrace.ingest.figures.service_metrics import (
     metric_lines,
     spool_lines,
 )
-from headrace.ingest.spool import SpoolStats
+from headrace.ingest.spool.spool import SpoolStats
 from headrace.metrics import Metric
 from headrace.pipelines.status import PipelineStatus
 from headrace.service.metrics import exposition

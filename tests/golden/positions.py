@@ -5,16 +5,16 @@ from __future__ import annotations
 import confluent_kafka
 from tests.golden.formats import Format
 
-from headrace.kafka.resume import Position
-from headrace.kafka.table import TopicPosition
+from headrace.kafka.read.resume import Position
+from headrace.kafka.table.topic_table import TopicPosition
 from headrace.links.dispatcher.positions import CommittedPosition
 from headrace.links.merger.position import InputPosition, WrittenTo, committed_offset, position_of
 from headrace.links.mirror.positions import positions_of
 from headrace.model import TopicPartition
 from headrace.pipelines.join.offsets import JoinOffset
 from headrace.pipelines.source.offsets import SourceOffset
+from headrace.queries.emit.matched_position import MatchedPosition, MatchedQueries
 from headrace.queries.match.held import RegistryPoint
-from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
 from headrace.workers.lanes.offsets import CommitMetadata, PartitionOffsets, read_metadata
 
 TOPIC_ID = "3MNFyhyKQuKTXyhUTYmCPw"

@@ -15,16 +15,16 @@ from tests.golden.formats import Format
 from headrace.ingest.spool import record as spool_record
 from headrace.ingest.tokens.table import TokenTable, revocation
 from headrace.ingest.tokens.token import Token, TokenKind
-from headrace.kafka import dead_letters, replayed
-from headrace.kafka.dead_letters import StoredDeadLetter, dead_letter_record
-from headrace.kafka.log_cuts import Seen
-from headrace.kafka.replayed import PartitionId, Window, addressees, is_for
-from headrace.kafka.tail import TailedHeader, TailedRecord
-from headrace.links.origin import ORIGIN, Origin, origin_prefix, origins
+from headrace.kafka.dead_letters import letters as dead_letters
+from headrace.kafka.dead_letters import replayed
+from headrace.kafka.dead_letters.letters import StoredDeadLetter, dead_letter_record
+from headrace.kafka.dead_letters.replayed import PartitionId, Window, addressees, is_for
+from headrace.kafka.origin import ORIGIN, Origin, origin_prefix, origins
+from headrace.kafka.read.log_cuts import Seen
+from headrace.kafka.read.tail import TailedHeader, TailedRecord
 from headrace.links.site_times import read_site_time, site_time_key
 from headrace.model import DeadLetter, TopicPartition
-from headrace.queries.instance.leases import Claim, read_claim
-from headrace.queries.matched_events.matched_event import (
+from headrace.queries.emit.matched_event import (
     REGISTRY_OFFSET,
     REVISION,
     MatchedEvent,
@@ -48,6 +48,7 @@ from headrace.queries.records.snapshots import (
     encode_snapshot,
 )
 from headrace.queries.registry.record import RegisteredQuery, decode_query, encode_query
+from headrace.queries.windows.instance.leases import Claim, read_claim
 from headrace.settings import Rate
 from headrace.testing import MemoryRecord
 
@@ -257,7 +258,7 @@ _MATCHED_EVENT = MatchedEvent("q1", 2, 33, {"price": 1.5}, Origin("waw", "clicks
 
 
 def _write_matched_event(event: MatchedEvent) -> dict[str, object]:
-    """As Spark writes it: see :mod:`headrace.queries.matched_events`."""
+    """As Spark writes it: see :mod:`headrace.queries.emit`."""
     origin = event.origin
     headers = [
         (REVISION, b"%d" % event.revision),

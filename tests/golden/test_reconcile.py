@@ -9,18 +9,18 @@ import pytest
 from tests.golden.documents import BALANCES
 from tests.golden.files import golden
 
-import headrace.cli.views.ledger  # noqa: F401  registers the view
+import headrace.operations.reconciling.views  # noqa: F401  registers the view
 from headrace.cli.console import ConsoleOutput
-from headrace.control.reconcile import Reconciliation
 from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
-from headrace.links.ledger.accepted import AcceptedRange
+from headrace.links.accepted import AcceptedRange
 from headrace.links.ledger.book import LinkBook
+from headrace.operations.reconciling.reconcile import Reconciliation
 from headrace.pipelines.ledger.book import PipelineBook, ReprocessedTimes
 from headrace.pipelines.ledger.breaks import Break
-from headrace.pipelines.ledger.letters import LetterRecount
+from headrace.pipelines.ledger.counting.letters import LetterRecount
 from headrace.queries.book import QueryBook
-from headrace.queries.matched_events.book import MatchedEventsBook
+from headrace.queries.emit.book import MatchedEventsBook
 from headrace.queries.records.counts import TopicCounts
 
 _START = datetime(2026, 11, 30, 9, tzinfo=UTC)

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from headrace.model.event import event_schema
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.instance.instance import AggregatorInstance
+from headrace.queries.windows.instance.instance import AggregatorInstance
 
 
 class View:

@@ -20,8 +20,8 @@ import requests
 from tests.integration.server_process import ServerProcess
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.runtime.cache import cache_folder
-from headrace.runtime.ports import free_ports
+from headrace.runtime.files.cache import cache_folder
+from headrace.runtime.servers.ports import free_ports
 from headrace.settings import Secret
 
 LOCK = Path(__file__).with_name("bigquery.lock.txt")

@@ -18,14 +18,14 @@ from cassandra.cluster import Cluster, NoHostAvailable
 from tests.integration.certificates import STORE_PASSWORD
 from tests.waiting import LIMIT_SECONDS
 
-from headrace.runtime.cache import cache_folder
-from headrace.runtime.jars import fetch_jars, locked
-from headrace.runtime.java import find_java
-from headrace.runtime.json_files import read_json, write_json
-from headrace.runtime.jvm import Jvm
-from headrace.runtime.ports import free_ports
-from headrace.runtime.process import ServerProcess
-from headrace.runtime.relock import Roots, resolve, write_lock
+from headrace.runtime.files.cache import cache_folder
+from headrace.runtime.files.json_files import read_json, write_json
+from headrace.runtime.java.installation import find_java
+from headrace.runtime.java.jars import fetch_jars, locked
+from headrace.runtime.java.jvm import Jvm
+from headrace.runtime.java.relock import Roots, resolve, write_lock
+from headrace.runtime.servers.ports import free_ports
+from headrace.runtime.servers.process import ServerProcess
 from headrace.settings import Secret
 
 LOCK = Path(__file__).with_name("cassandra.lock.toml")

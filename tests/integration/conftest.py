@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
-OPENERS = ("dispatchers", "link_balances", "matched_events_run")
+OPENERS = ("links.dispatcher.standing", "links.ledger.balances", "queries.emit.run")
 
 
 @pytest.fixture(params=["true", "false"])
@@ -34,6 +34,6 @@ def session(spark, without_call_sites, monkeypatch):
     Queries of one session have different names; instances that run side by side have the same.
     """
     for module in OPENERS:
-        name = f"headrace.control.{module}.kafka_session"
+        name = f"headrace.{module}.kafka_session"
         monkeypatch.setattr(name, lambda *_: nullcontext(spark.newSession()))
     monkeypatch.setattr(sys, "path", list(sys.path))  # projects put their folders there

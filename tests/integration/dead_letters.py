@@ -1,7 +1,7 @@
 """Dead letters for tests that read them."""
 
-from headrace.kafka.dead_letter_writer import dead_letter_records
-from headrace.kafka.sending import send
+from headrace.kafka.dead_letters.writer import dead_letter_records
+from headrace.kafka.write.sending import send
 
 
 def write_dead_letters(config, letters, writer, version):

@@ -16,9 +16,9 @@ from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import DispatchMode
-from headrace.control import load_project
-from headrace.control.dispatcher_run import dispatcher_run
-from headrace.kafka.client import client_config, connected_producer, consumer
+from headrace.kafka.client.client import client_config, connected_producer, consumer
+from headrace.links.dispatcher.run import dispatcher_run
+from headrace.project import load_project
 from headrace.service.run import RunOptions
 from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings

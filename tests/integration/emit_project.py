@@ -16,18 +16,18 @@ from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import Origin
-from headrace.control import load_project
-from headrace.control.matched_events_run import matched_events_run
-from headrace.control.query_registry import cancel_query, register_query
-from headrace.control.reconcile import matched_events_books
-from headrace.kafka.client import client_config, committed, connected_producer, consumer
-from headrace.links.origin import origins
+from headrace.kafka.client.client import client_config, committed, connected_producer, consumer
+from headrace.kafka.origin import origins
 from headrace.model import TopicPartition
-from headrace.queries.matched_events.matched_topic import MatchedTopic
-from headrace.queries.matched_events.positions import (
+from headrace.operations.reconciling.reconcile import matched_events_books
+from headrace.project import load_project
+from headrace.queries.emit.matched_topic import MatchedTopic
+from headrace.queries.emit.positions import (
     commit_positions,
     committed_positions,
 )
+from headrace.queries.emit.run import matched_events_run
+from headrace.queries.registry.registrations import cancel_query, register_query
 from headrace.queries.topics import ensure_query_topics
 from headrace.service.run import RunOptions
 from headrace.settings import KafkaSettings, load_settings

@@ -12,17 +12,17 @@ from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace import EpochMillis, Lake, Pipeline, Topic
-from headrace.kafka.client import connected_producer, group_offsets
-from headrace.kafka.cluster import KafkaCluster
-from headrace.kafka.dead_letters import scan
+from headrace.kafka.client.client import connected_producer, group_offsets
+from headrace.kafka.dead_letters.letters import scan
+from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import Start, TopicPartition
-from headrace.pipelines.checkpoint import CheckpointFolder
-from headrace.pipelines.resets import Resets
-from headrace.pipelines.run import Deployment
-from headrace.pipelines.runner import Driver
+from headrace.pipelines.run.pipeline_run import Deployment
+from headrace.pipelines.run.runner import Driver
+from headrace.pipelines.start.checkpoint import CheckpointFolder
+from headrace.pipelines.start.resets import Resets
 from headrace.settings.model import RestartSettings, Settings
 from headrace.sinks.api import SinkContext
-from headrace.sinks.lake.table import read_table
+from headrace.sinks.lake.delta.table import read_table
 
 NOW_MS = int(time.time() * 1000)
 

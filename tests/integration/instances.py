@@ -9,7 +9,7 @@ import confluent_kafka
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, until, wait_for
 
-from headrace.kafka.client import committed, connected_producer, consumer, group_offsets
+from headrace.kafka.client.client import committed, connected_producer, consumer, group_offsets
 from headrace.model import Topic, TopicPartition
 from headrace.workers import Worker, WorkerInstance, WorkerTask
 

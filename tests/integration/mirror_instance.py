@@ -6,7 +6,7 @@ import signal
 import sys
 from dataclasses import asdict
 
-from headrace.kafka.group_member import GroupMember
+from headrace.kafka.group.group_member import GroupMember
 from headrace.links.mirror.copying import Copier
 from headrace.links.mirror.instance import MirrorInstance
 from headrace.links.mirror.link import Link

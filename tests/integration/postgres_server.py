@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.runtime.ports import free_ports
+from headrace.runtime.servers.ports import free_ports
 
 USER = "headrace"
 _UNPRIVILEGED = "nobody"

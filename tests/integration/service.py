@@ -18,9 +18,9 @@ from tests.drills.run import DrillRun
 from tests.in_process import answer
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.control import ingest
-from headrace.kafka.client import consumer, describe
-from headrace.runtime.ports import free_ports
+from headrace.ingest import service as ingest
+from headrace.kafka.client.client import consumer, describe
+from headrace.runtime.servers.ports import free_ports
 from headrace.settings import Settings, load_settings
 
 HEADRACE = Path(sys.executable).with_name("headrace")

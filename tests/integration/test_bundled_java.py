@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.quick_java import QuickCluster, quick_spark
 
-from headrace.runtime.java import Java, find_java
+from headrace.runtime.java.installation import Java, find_java
 from headrace.settings.model import EmbeddedKafka
 
 # What Spark's start scripts and Hadoop's local file system call.

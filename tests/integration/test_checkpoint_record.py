@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.integration.flow import Flow, click
 
 from headrace import Lake, Pipeline, Topic, count_windows, deduplicate
-from headrace.pipelines.query_plan import query_record
+from headrace.pipelines.start.query_plan import query_record
 from headrace.service.status import State
 
 HOUR = timedelta(hours=1)
@@ -102,7 +102,7 @@ def test_two_sources_that_change_places_are_named_and_go_on_after_the_remedy(
 @pytest.fixture
 def recorded(spark, monkeypatch):
     """``recorded(step)``: the operators of a step after a source, which is built each time."""
-    monkeypatch.setattr("headrace.pipelines.query_plan.source_name", lambda _, topic: topic)
+    monkeypatch.setattr("headrace.pipelines.start.query_plan.source_name", lambda _, topic: topic)
     pipeline = Pipeline("p", source=Topic("rate"), sink=Lake("p"))
 
     def operators(step):

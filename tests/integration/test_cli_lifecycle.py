@@ -19,10 +19,10 @@ from tests.in_process import answer
 from tests.quick_java import quick_kafka
 from tests.waiting import FLUSH_SECONDS
 
-from headrace.control.services import broker_config
-from headrace.kafka.client import connected_producer
+from headrace.kafka.client.client import connected_producer
+from headrace.project.services import broker_config
 from headrace.settings import load_settings
-from headrace.sinks.lake.table import read_table
+from headrace.sinks.lake.delta.table import read_table
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 PIPELINE = "page-views-to-lake"

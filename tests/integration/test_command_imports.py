@@ -67,17 +67,17 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
     ("command", "slow", "max_own"),
     [
         ("--version", set(), 25),
-        ("--help", set(), 60),
+        ("--help", set(), 95),
         ("query register --help", set(), 45),
         ("version", {"rich"}, 35),
-        ("check", {"msgspec", "rich"}, 125),
-        ("status", {"msgspec", "rich"} | CLIENT, 170),
-        ("dead-letters list", {"msgspec", "rich"} | CLIENT, 160),
-        ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 180),
+        ("check", {"msgspec", "rich"}, 140),
+        ("status", {"msgspec", "rich"} | CLIENT, 190),
+        ("dead-letters list", {"msgspec", "rich"} | CLIENT, 185),
+        ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 205),
         (
             "query register SELECT_count(*)_FROM_clicks-{}",
             {"datasketches", "msgspec", "numpy", "pyarrow", "rich", "sqlglot"} | CLIENT,
-            200,
+            225,
         ),
     ],
 )

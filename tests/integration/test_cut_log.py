@@ -13,20 +13,20 @@ from tests.integration.test_cut_logs import Aggregating
 from tests.waiting import FLUSH_SECONDS, wait_for
 
 from headrace import StandingQueries
-from headrace.control.worker_reset import reset
 from headrace.errors import (
     BrokerUnreachableError,
     QueryTopicTruncatedError,
     TopicTruncatedError,
     WorkerTruncatedError,
 )
-from headrace.kafka.client import admin, commit_offsets, group_offsets
-from headrace.kafka.cluster import KafkaCluster
+from headrace.kafka.client.client import admin, commit_offsets, group_offsets
+from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import Start, Topic, TopicPartition
-from headrace.pipelines.source.planner import Planner
+from headrace.pipelines.source.planning.planner import Planner
 from headrace.queries.records.matched import Tick
 from headrace.settings import KafkaSettings, Settings
 from headrace.workers import Worker, WorkerInstance
+from headrace.workers.reset import reset
 
 TOPIC = "cut"
 SOON_OUT_OF_SYNC = {"broker.session.timeout.ms": "3000", "replica.lag.time.max.ms": "3000"}

@@ -17,20 +17,20 @@ from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import StandingQueries
-from headrace.control.worker_reset import reset
 from headrace.errors import LinkLossError, QueryTopicTruncatedError, WorkerTruncatedError
-from headrace.kafka.client import client_config, connected_producer
-from headrace.kafka.dead_letter_writer import dead_letter_records
-from headrace.kafka.replay import DeadLetterFilter, replay
-from headrace.kafka.transactions import TransactionalProducer
+from headrace.kafka.client.client import client_config, connected_producer
+from headrace.kafka.dead_letters.replay import DeadLetterFilter, replay
+from headrace.kafka.dead_letters.writer import dead_letter_records
+from headrace.kafka.write.transactions import TransactionalProducer
 from headrace.links.merger.plan import ClockSource, MergePlan
 from headrace.links.mirror.link import Link
 from headrace.model import DeadLetter, TopicPartition
-from headrace.queries.instance.instance import AggregatorInstance
-from headrace.queries.matched_events.positions import commit_positions, committed_positions
+from headrace.queries.emit.positions import commit_positions, committed_positions
 from headrace.queries.records.matched import Tick
 from headrace.queries.topics import ensure_query_topics
+from headrace.queries.windows.instance.instance import AggregatorInstance
 from headrace.settings import KafkaSettings, Settings
+from headrace.workers.reset import reset
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from confluent_kafka import TopicPartition as Assignment
 from tests.integration.dead_letters import write_dead_letters
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
-from headrace.control.dead_letters import find_dead_letters, summarize
 from headrace.errors import (
     ReplayedRecordError,
     ReplayRefusedError,
@@ -19,13 +18,7 @@ from headrace.errors import (
     SinkError,
     TopicMissingError,
 )
-from headrace.kafka import client, dead_letters
-from headrace.kafka import replay as replay_module
-from headrace.kafka.dead_letters import find_written, scan
-from headrace.kafka.replay import MAX_REPLAYS, DeadLetterFilter, Replay, replay
-from headrace.kafka.replayed import PartitionId, Window, addressees, windows
-from headrace.kafka.sole_replay import sole_replay
-from headrace.kafka.topics import (
+from headrace.kafka.admin.topics import (
     Action,
     TopicChange,
     apply_changes,
@@ -33,8 +26,16 @@ from headrace.kafka.topics import (
     topic_states,
     with_dead_letters,
 )
+from headrace.kafka.client import client
+from headrace.kafka.dead_letters import letters as dead_letters
+from headrace.kafka.dead_letters import replay as replay_module
+from headrace.kafka.dead_letters.letters import find_written, scan
+from headrace.kafka.dead_letters.replay import MAX_REPLAYS, DeadLetterFilter, Replay, replay
+from headrace.kafka.dead_letters.replayed import PartitionId, Window, addressees, windows
+from headrace.kafka.dead_letters.sole_replay import sole_replay
 from headrace.model import DeadLetter, Topic, TopicPartition
 from headrace.settings import KafkaSettings
+from headrace.topics.dead_letters.held_letters import find_dead_letters, summarize
 
 
 @pytest.fixture

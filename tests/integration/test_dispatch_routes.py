@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace import Home
-from headrace.links.columns import TIMESTAMP
+from headrace.kafka.origin import ORIGIN, origins
 from headrace.links.dispatcher.route import Route
 from headrace.links.dispatcher.sent import SentRecords, is_new
-from headrace.links.origin import ORIGIN, origins
 from headrace.model import TopicPartition
+from headrace.spark.header_columns import TIMESTAMP
 
 SITES = ("central", "waw", "par", "lyon")
 SCHEMA = (

@@ -16,8 +16,8 @@ from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import DispatchMode
-from headrace.kafka.client import admin_request, connected_producer, group_offsets
-from headrace.kafka.topics import delete_topic
+from headrace.kafka.admin.topics import delete_topic
+from headrace.kafka.client.client import admin_request, connected_producer, group_offsets
 from headrace.model import TopicPartition
 
 RELATED = {"central": ["waw"], "par": ["waw"], "waw": ["par"]}

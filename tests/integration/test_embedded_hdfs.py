@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hdfs_native import Client
 
-from headrace.runtime.hdfs import EmbeddedHdfs
+from headrace.runtime.servers.hdfs import EmbeddedHdfs
 
 CONTENT = b"impression" * 100_000
 

@@ -28,14 +28,14 @@ from headrace import (
     Topic,
 )
 from headrace.cli import main
-from headrace.control import reprocess as reprocess_module
-from headrace.control.project import LoadedProject
-from headrace.control.reconcile import ReconcileRequest, reconcile
-from headrace.control.reprocess import ReprocessRequest, reprocess
-from headrace.kafka.client import connected_producer
+from headrace.kafka.client.client import connected_producer
 from headrace.ledger.sums import Fate
 from headrace.ledger.windows import WindowState
-from headrace.pipelines.run import Deployment
+from headrace.operations.reconciling.reconcile import ReconcileRequest, reconcile
+from headrace.pipelines.reprocessing import reprocess as reprocess_module
+from headrace.pipelines.reprocessing.reprocess import ReprocessRequest, reprocess
+from headrace.pipelines.run.pipeline_run import Deployment
+from headrace.project.check import LoadedProject
 from headrace.service.status import State
 from headrace.settings.model import KafkaSettings
 

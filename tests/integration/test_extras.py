@@ -20,7 +20,7 @@ from tests.mock_registry import MockRegistry
 from tests.offline_lines import line, write
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
-from headrace.kafka.client import describe, producer, watermarks
+from headrace.kafka.client.client import describe, producer, watermarks
 from headrace.runtime.extras import MODULES
 from headrace.settings import Rate
 from headrace.sinks.profiles.registry import open_store
@@ -175,7 +175,8 @@ def test_a_base_install_has_every_command_that_needs_no_more(bare, project):
 
 
 def test_a_base_install_has_mirrors_and_mergers(bare):
-    done = bare().python("import headrace.control.transfer_run, headrace.control.accepted_ranges")
+    modules = ("mirror.run", "merger.run", "accepted_ranges")
+    done = bare().python("\n".join(f"import headrace.links.{module}" for module in modules))
     assert done.returncode == 0, done.stderr
 
 

@@ -64,25 +64,25 @@ from headrace import (
     Unique,
     WriteMode,
 )
-from headrace.control.pipeline_rules import pipeline_faults
 from headrace.errors import TableMismatchError
-from headrace.events.avro import AvroTexts
-from headrace.events.avro_references import AvroSchemas
-from headrace.events.json_schema import json_text
-from headrace.events.protobuf import ProtobufTexts
-from headrace.events.values import as_read
+from headrace.events.avro.references import AvroSchemas
+from headrace.events.avro.values import AvroTexts
+from headrace.events.json_schema.schemas import json_text
+from headrace.events.parsing.values import as_read
+from headrace.events.protobuf.values import ProtobufTexts
 from headrace.events.wire_format import HEADER, SCHEMA_ID_HEADER
-from headrace.kafka.client import connected_producer
-from headrace.kafka.cluster import KafkaCluster
-from headrace.kafka.schema_registry import SchemaRegistry
+from headrace.kafka.admin.schema_registry import SchemaRegistry
+from headrace.kafka.client.client import connected_producer
+from headrace.kafka.read.cluster import KafkaCluster
 from headrace.ledger.sums import Fate, Hop
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.commit_rows import commit_rows
+from headrace.pipelines.batch.commit_rows import commit_rows
+from headrace.pipelines.batch.manifest import Manifest
 from headrace.pipelines.graph import RunContext, source_spec
 from headrace.pipelines.late_data.rule import LateRule
-from headrace.pipelines.manifest import Manifest
+from headrace.pipelines.rules import pipeline_faults
 from headrace.pipelines.source.datasource import RangesReader, row_schema, spark_schema
-from headrace.pipelines.source.reader import ReadRange
+from headrace.pipelines.source.reading.reader import ReadRange
 from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.sinks.api import CommitRejection, Sink

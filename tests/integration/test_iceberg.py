@@ -18,7 +18,7 @@ from headrace.ledger.windows import WindowState
 from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.sinks.api import SinkContext, Transaction
-from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_lab import batch, row, schema, written
 

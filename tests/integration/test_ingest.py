@@ -32,7 +32,7 @@ from tests.integration.service import (
 )
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.control import ingest
+from headrace.ingest import service as ingest
 from headrace.ingest.tokens.token import TokenKind
 from headrace.settings import Rate
 

@@ -16,7 +16,7 @@ from tests.integration.service import Service, bearer, http
 from tests.waiting import wait_for
 
 from headrace.ingest.tokens.token import Token, issue
-from headrace.runtime.durable_files import replace_file
+from headrace.runtime.files.durable_files import replace_file
 
 NOBODY = "127.0.0.1:1"
 SETTINGS = "deadline_seconds = 1\n"

@@ -8,13 +8,15 @@ from tests.contracts.source import SourceContract, event, spec
 from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import FLUSH_SECONDS, wait_for
 
-from headrace.kafka import client, range_reader, replayed
-from headrace.kafka.client import admin, commit_offsets, producer
-from headrace.kafka.cluster import KafkaCluster
-from headrace.kafka.log_cuts import Seen
+from headrace.kafka.client import client
+from headrace.kafka.client.client import admin, commit_offsets, producer
+from headrace.kafka.dead_letters import replayed
+from headrace.kafka.read import range_reader
+from headrace.kafka.read.cluster import KafkaCluster
+from headrace.kafka.read.log_cuts import Seen
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.source.planner import Planner
-from headrace.pipelines.source.reader import RangeReader
+from headrace.pipelines.source.planning.planner import Planner
+from headrace.pipelines.source.reading.reader import RangeReader
 
 
 class KafkaLab:

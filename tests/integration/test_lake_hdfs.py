@@ -9,7 +9,7 @@ from tests.contracts.sink import SinkSmoke, add, row
 from tests.contracts.storage import Place, RemoteStorageContract
 from tests.unit.pipelines.spark_like import Site, once, without_kafka
 
-from headrace.pipelines.lock import lock_folder
+from headrace.spark.lock import lock_folder
 
 ESCAPED = ":;?#"  # by the lake; the client of HDFS takes them for parts of a URI
 
@@ -46,7 +46,7 @@ class TestLake(SinkSmoke):
 
 def test_a_process_that_has_used_hdfs_can_still_fork(hdfs):
     """As Spark's launcher does; a child that hangs would be waited for until the time limit."""
-    from headrace.runtime import storage
+    from headrace.storage import files as storage
 
     storage.write_bytes_atomic(f"{hdfs.uri}/fork/file", b"x")
     script = ["python3", "-c", "print('alive')"]

@@ -21,16 +21,16 @@ from headrace.errors import (
 )
 from headrace.pipelines.ledger.entry import merged
 from headrace.pipelines.ledger.folder import LedgerFolder
-from headrace.runtime import s3 as objects
-from headrace.runtime import storage
 from headrace.service.status import State
 from headrace.settings import S3Settings, Secret
 from headrace.sinks.api import SinkContext, Transaction
-from headrace.sinks.lake.compaction import Compaction
-from headrace.sinks.lake.delta_replacing import LakeReplacingDriver
+from headrace.sinks.lake.delta.replacing import LakeReplacingDriver
+from headrace.sinks.lake.delta.table import LakeTable, read_table
 from headrace.sinks.lake.driver import LakeDriver
 from headrace.sinks.lake.row_comparison import RowIdentity
-from headrace.sinks.lake.table import LakeTable, read_table
+from headrace.sinks.lake.upkeep.compaction import Compaction
+from headrace.storage import files as storage
+from headrace.storage import s3 as objects
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.integration.test_sinks import records
 
 from headrace import Kafka, Lake, LateData, Metadata, Source, Topic
 from headrace.errors import SinkUnavailableError
-from headrace.kafka.replay import DeadLetterFilter, replay
+from headrace.kafka.dead_letters.replay import DeadLetterFilter, replay
 from headrace.ledger.sums import Fate
 from headrace.service.status import State
 from headrace.sinks.lake.driver import LakeDriver

@@ -12,11 +12,11 @@ from tests.integration.flow import NOW_MS, Flow, click
 from headrace import Kafka, Lake, LateData, Metadata, Source, Topic
 from headrace.cli import main
 from headrace.cli.session import UNBALANCED
-from headrace.control.project import LoadedProject
-from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.ledger.balance import Balance
 from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import WindowState
+from headrace.operations.reconciling.reconcile import ReconcileRequest, reconcile
+from headrace.project.check import LoadedProject
 from headrace.service.status import State
 from headrace.settings.model import KafkaSettings, LedgerSettings
 

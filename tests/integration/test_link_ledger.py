@@ -12,13 +12,9 @@ from tests.integration.dispatcher_project import DispatcherInProcess
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
-from headrace.control import mirrors
-from headrace.control.link_balances import declared_links
-from headrace.control.mergers import plan_of
-from headrace.control.mirrors import accept_loss, link_of
-from headrace.control.project import load_project
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client import (
+from headrace.kafka.admin.topics import delete_topic
+from headrace.kafka.client.client import (
     admin_request,
     client_config,
     commit,
@@ -27,12 +23,12 @@ from headrace.kafka.client import (
     describe,
     latest_offsets,
 )
-from headrace.kafka.resume import Position
-from headrace.kafka.topics import delete_topic
+from headrace.kafka.origin import ORIGIN
+from headrace.kafka.read.resume import Position
 from headrace.ledger.sums import Fate
 from headrace.ledger.windows import WindowState
-from headrace.links.columns import own_time_ms
 from headrace.links.ledger import ends
+from headrace.links.ledger.balances import declared_links
 from headrace.links.ledger.book import link_windows
 from headrace.links.ledger.records import (
     NotCountedError,
@@ -41,11 +37,15 @@ from headrace.links.ledger.records import (
 )
 from headrace.links.merger.instance import MergerInstance
 from headrace.links.merger.merging import LATE_HEADER
+from headrace.links.merger.standing import plan_of
+from headrace.links.mirror import standing as mirrors
 from headrace.links.mirror.instance import MirrorInstance
-from headrace.links.origin import ORIGIN
+from headrace.links.mirror.standing import accept_loss, link_of
 from headrace.model import OffsetRange, TopicPartition
+from headrace.project.check import load_project
 from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
+from headrace.spark.header_columns import own_time_ms
 
 PARTITIONS = 2
 WINDOW = 60

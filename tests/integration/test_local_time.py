@@ -13,7 +13,7 @@ import json, sys, time
 from datetime import datetime
 from pathlib import Path
 
-from headrace.pipelines.session import start_session
+from headrace.spark.session import start_session
 from headrace.settings import SparkSettings
 
 folder, java, times = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])

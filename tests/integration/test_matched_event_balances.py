@@ -14,24 +14,24 @@ from tests.integration.emit_project import ALL, CHEAP, FLOW, EmitProject
 from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
-from headrace.control.query_registry import registered_queries, update_query
-from headrace.control.reconcile import matched_events_books
-from headrace.kafka import resume
-from headrace.kafka.client import admin_request, commit, connected_producer, describe
-from headrace.kafka.cluster import KafkaCluster
-from headrace.kafka.topics import delete_topic
+from headrace.kafka.admin.topics import delete_topic
+from headrace.kafka.client.client import admin_request, commit, connected_producer, describe
+from headrace.kafka.read import resume
+from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import TopicPartition
-from headrace.queries.match.held import RegistryReader
-from headrace.queries.matched_events import book as module
-from headrace.queries.matched_events import rules as rules_module
-from headrace.queries.matched_events.emitter import EventEmitter
-from headrace.queries.matched_events.positions import (
+from headrace.operations.reconciling.reconcile import matched_events_books
+from headrace.queries.emit import book as module
+from headrace.queries.emit import rules as rules_module
+from headrace.queries.emit.emitter import EventEmitter
+from headrace.queries.emit.positions import (
     commit_positions,
     committed_positions,
     find_start,
     with_queries,
 )
-from headrace.queries.matched_events.rules import EmittingRules
+from headrace.queries.emit.rules import EmittingRules
+from headrace.queries.match.held import RegistryReader
+from headrace.queries.registry.registrations import registered_queries, update_query
 from headrace.queries.topics import ensure_query_topics
 
 NEWEST = pa.table(
@@ -497,7 +497,7 @@ def test_a_topic_of_queries_that_was_made_again_is_unknown(project):
 
 def test_queries_that_were_left_out_are_not_missing(project, monkeypatch):
     monkeypatch.setattr(rules_module, "MAX_SHAPES", 1)
-    monkeypatch.setattr("headrace.queries.matched_events.emitting_queries.MAX_SHAPES", 1)
+    monkeypatch.setattr("headrace.queries.emit.emitting_queries.MAX_SHAPES", 1)
     project.register("all", ALL)
     project.register("cheap", CHEAP)
     project.begin()

@@ -16,10 +16,10 @@ from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import wait_for
 
 from headrace import Origin, Project
-from headrace.control.reconcile import matched_events_books
 from headrace.errors import QueryMissingError
-from headrace.kafka.topics import delete_topic
-from headrace.queries.matched_events.positions import commit_positions, committed_positions
+from headrace.kafka.admin.topics import delete_topic
+from headrace.operations.reconciling.reconcile import matched_events_books
+from headrace.queries.emit.positions import commit_positions, committed_positions
 
 
 @pytest.fixture

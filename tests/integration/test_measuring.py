@@ -9,7 +9,13 @@ from click.testing import CliRunner
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.cli import main
-from headrace.control.measuring import (
+from headrace.errors import SampleError, TopicMissingError
+from headrace.kafka.admin.measuring import TEMPORARY_PREFIX, Bounds
+from headrace.kafka.admin.topics import apply_changes, plan_topics
+from headrace.kafka.client.client import admin, client_config, producer
+from headrace.model import Topic
+from headrace.model.partitioning import murmur2
+from headrace.operations.sizing.measuring import (
     CONSUMED_BATCHES,
     SENDINGS,
     Sending,
@@ -17,12 +23,6 @@ from headrace.control.measuring import (
     sample_of_file,
     sample_of_topic,
 )
-from headrace.errors import SampleError, TopicMissingError
-from headrace.kafka.client import admin, client_config, producer
-from headrace.kafka.measuring import TEMPORARY_PREFIX, Bounds
-from headrace.kafka.topics import apply_changes, plan_topics
-from headrace.model import Topic
-from headrace.model.partitioning import murmur2
 from headrace.settings import KafkaSettings
 
 TINY = Bounds(seconds=0.2, most_bytes=200_000)

@@ -16,25 +16,25 @@ from tests.in_process import answer, output
 from tests.kafka_topics import make_topic, wait_until_settled
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
-from headrace.control import mergers
 from headrace.errors import LinkLossError, LinkNoPartitionError, LinkRecordError
-from headrace.kafka.client import (
+from headrace.kafka.client.client import (
     admin_request,
     client_config,
     committed,
     connected_producer,
     consumer,
 )
-from headrace.links.columns import TIMESTAMP
+from headrace.kafka.origin import ORIGIN
+from headrace.links.merger import standing as mergers
 from headrace.links.merger.instance import MergerInstance
 from headrace.links.merger.merging import LATE_HEADER, Merging
 from headrace.links.merger.plan import ClockSource, MergePlan
 from headrace.links.mirror.instance import MirrorInstance
 from headrace.links.mirror.link import Link
-from headrace.links.origin import ORIGIN
 from headrace.links.site_times import SITE_TIMES, ensure_site_times, site_time_key
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
+from headrace.spark.header_columns import TIMESTAMP
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 LARGER = ConfigEntry("max.message.bytes", "3000000", incremental_operation=AlterConfigOpType.SET)

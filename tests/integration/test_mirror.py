@@ -19,8 +19,8 @@ from tests.kafka_topics import grow_topic, make_topic, wait_until_settled
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.errors import LinkNoLeaderError, LinkRecordError
-from headrace.kafka.broker_errors import TIMES_AHEAD
-from headrace.kafka.client import (
+from headrace.kafka.client.broker_errors import TIMES_AHEAD
+from headrace.kafka.client.client import (
     admin,
     client_config,
     connected_producer,
@@ -28,17 +28,17 @@ from headrace.kafka.client import (
     describe,
     group_offsets,
 )
-from headrace.kafka.groups import describe_group
-from headrace.kafka.sending import ProducerRecord
-from headrace.kafka.transactions import TransactionalProducer
-from headrace.links.columns import TIMESTAMP
+from headrace.kafka.group.groups import describe_group
+from headrace.kafka.origin import ORIGIN
+from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.transactions import TransactionalProducer
 from headrace.links.mirror.instance import MirrorInstance
 from headrace.links.mirror.link import Link
-from headrace.links.origin import ORIGIN
 from headrace.links.timing import TransferTiming
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.settings.model import KafkaSettings
+from headrace.spark.header_columns import TIMESTAMP
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 ANY_TIME = ConfigEntry(TIMES_AHEAD, str(2**63 - 1), incremental_operation=AlterConfigOpType.SET)

@@ -11,11 +11,10 @@ import pytest
 from tests.integration.service import HEADRACE
 from tests.offline_lines import ARTICLE, line, packed, write
 
-from headrace.control.offline_files import LoadOptions, load_offline_files
 from headrace.errors import LoaderRunningError, SinkError
-from headrace.offline_files import LoadStats
-from headrace.offline_files.loading import LoadPlan
+from headrace.offline_files.loading import LoadPlan, LoadStats
 from headrace.offline_files.postgres_destination import PostgresDestination
+from headrace.offline_files.run import LoadOptions, load_offline_files
 from headrace.settings import Secret
 
 TABLES = """
@@ -263,7 +262,7 @@ def test_a_loader_that_lost_its_lock_can_not_write_any_more(database):
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 def test_deadlocks_and_failed_serializations_are_tried_again(database, state, monkeypatch):
     plan = functools.partial(LoadPlan, retry_delays_seconds=(0, 0, 0))
-    monkeypatch.setattr("headrace.control.offline_files.LoadPlan", plan)
+    monkeypatch.setattr("headrace.offline_files.run.LoadPlan", plan)
     with database.connection() as connection:
         connection.execute(f"""
             CREATE SEQUENCE tries;

@@ -15,18 +15,18 @@ from tests.kafka_topics import wait_until_settled
 from tests.offline_lines import ARTICLE, line, packed, write
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
-from headrace.control.offline_files import LoadOptions, load_offline_files
-from headrace.control.project import load_project
 from headrace.errors import LoaderRunningError, ProjectError, SinkError, TopicMissingError
-from headrace.kafka.client import client_config, consumer, describe, watermarks
-from headrace.kafka.dead_letters import scan
-from headrace.kafka.replay import DeadLetterFilter, Replay, replay
-from headrace.kafka.sending import ProducerRecord
-from headrace.kafka.topics import apply_changes, plan_topics
-from headrace.kafka.transactions import TransactionalProducer, TransactionFencedError
+from headrace.kafka.admin.topics import apply_changes, plan_topics
+from headrace.kafka.client.client import client_config, consumer, describe, watermarks
+from headrace.kafka.dead_letters.letters import scan
+from headrace.kafka.dead_letters.replay import DeadLetterFilter, Replay, replay
+from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.transactions import TransactionalProducer, TransactionFencedError
 from headrace.model import Topic
 from headrace.model.topic import OFFLINE_FILES_TOPIC
-from headrace.offline_files import LoadStats
+from headrace.offline_files.loading import LoadStats
+from headrace.offline_files.run import LoadOptions, load_offline_files
+from headrace.project.check import load_project
 from headrace.settings import KafkaSettings, load_settings
 
 FLOW = """

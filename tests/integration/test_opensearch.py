@@ -18,7 +18,7 @@ from tests.integration.opensearch_server import SCARCE, OpenSearchServer
 from headrace import OpenSearch, Unique, WriteMode
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.model import EventField, FieldType
-from headrace.runtime.ports import free_ports
+from headrace.runtime.servers.ports import free_ports
 from headrace.settings import Secret
 from headrace.sinks.api import SinkContext, Transaction
 from headrace.testing import SinkContract, SinkLab

@@ -15,7 +15,7 @@ from tests.kafka_topics import grow_topic
 
 from headrace import Kafka, Metadata, OnNull, Postgres, Source, Topic, WriteMode
 from headrace.errors import NothingCommittedError
-from headrace.kafka.topics import Action, TopicChange, apply_changes
+from headrace.kafka.admin.topics import Action, TopicChange, apply_changes
 from headrace.service.status import State
 from headrace.settings import KafkaSettings, Secret
 

@@ -28,15 +28,15 @@ from headrace import (
     deduplicate,
 )
 from headrace.errors import RetentionPassedError
-from headrace.kafka.client import admin
-from headrace.kafka.replay import DeadLetterFilter, replay
-from headrace.pipelines import run as run_module
-from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
-from headrace.pipelines.lock import CheckpointLock
+from headrace.kafka.client.client import admin
+from headrace.kafka.dead_letters.replay import DeadLetterFilter, replay
+from headrace.pipelines.run import pipeline_run as run_module
 from headrace.pipelines.source.state import SourceState
+from headrace.pipelines.start.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.status import PipelineStatus
-from headrace.runtime import storage
 from headrace.service.status import State, StatusFolder
+from headrace.spark.lock import CheckpointLock
+from headrace.storage import files as storage
 
 PATHS = ("fused", "stepped")
 

@@ -17,11 +17,11 @@ from tests.integration.test_ledger import START_MS, at, balance, run, send_hours
 from tests.integration.test_pipeline_sinks import Database
 
 from headrace import Count, Lake, LateData, Stats, filter_rows
-from headrace.kafka.dead_letter_writer import DeadLetterWriter
+from headrace.kafka.dead_letters.writer import DeadLetterWriter
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Sums
 from headrace.pipelines.source.staging import Staging
-from headrace.runtime import storage
+from headrace.storage import files as storage
 
 HOUR_S = 3600
 STATS = Stats(

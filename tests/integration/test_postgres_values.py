@@ -21,7 +21,7 @@ from headrace.errors import TableMismatchError
 from headrace.sinks.api import DELETED
 from headrace.sinks.postgres.column_types import Kind, column_types
 from headrace.sinks.postgres.connection import find_table
-from headrace.sinks.postgres.json_rows import insert_rows
+from headrace.sinks.postgres.rows.json_rows import insert_rows
 from headrace.testing.sink_lab import batch
 
 NOON = datetime(2019, 11, 24, 12, tzinfo=UTC)

@@ -18,8 +18,8 @@ from tests.waiting import wait_for
 
 import headrace
 from headrace.cli import main
-from headrace.kafka.client import admin, client_config, describe, watermarks
-from headrace.kafka.topics import ensure_dead_letters
+from headrace.kafka.admin.topics import ensure_dead_letters
+from headrace.kafka.client.client import admin, client_config, describe, watermarks
 from headrace.model import ByField, DeadLetter, Topic, TopicPartition, partition_of
 from headrace.settings import KafkaSettings
 

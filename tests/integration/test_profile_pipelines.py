@@ -14,10 +14,10 @@ from tests.integration.flow import NOW_MS, Flow, click
 from tests.integration.redis_server import RedisServer
 
 from headrace import BatchLimits, Latest, OnNull, Profiles
-from headrace.control.project import LoadedProject
-from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.ledger.balance import Balance
 from headrace.ledger.windows import WindowState
+from headrace.operations.reconciling.reconcile import ReconcileRequest, reconcile
+from headrace.project.check import LoadedProject
 from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.settings.model import KafkaSettings

@@ -28,7 +28,6 @@ from tests.waiting import wait_for
 
 from headrace import Latest, Profiles, Project
 from headrace.cli import main
-from headrace.control.profiles import profile_stores
 from headrace.errors import (
     NotDeclaredError,
     ProfileStoreAccessError,
@@ -37,6 +36,7 @@ from headrace.errors import (
     SinkUnavailableError,
     TableMismatchError,
 )
+from headrace.pipelines.profiles.profiles import profile_stores
 from headrace.settings import Secret
 from headrace.sinks.api import SinkContext
 from headrace.sinks.profiles.registry import open_store

@@ -13,12 +13,11 @@ import pytest
 from tests.integration.instances import Bench, recorder
 from tests.waiting import wait_for
 
-from headrace.kafka.subscription import Membership
-from headrace.kafka.table import read_table
-from headrace.kafka.topics import topic_states
-from headrace.runtime.ports import free_ports
+from headrace.kafka.admin.topics import topic_states
+from headrace.kafka.group.subscription import Membership
+from headrace.kafka.table.topic_table import read_table
+from headrace.runtime.servers.ports import free_ports
 from headrace.service.status import STALE_AFTER_SECONDS, State
-from headrace.workers.distributed_run import DistributedRun
 from headrace.workers.monitoring import progress_topic
 from headrace.workers.monitoring.progress_topic import (
     PROGRESS_TOPIC,
@@ -26,6 +25,7 @@ from headrace.workers.monitoring.progress_topic import (
     ProgressReporter,
     ensure_progress_topic,
 )
+from headrace.workers.placement.distributed_run import DistributedRun
 from headrace.workers.status import PartitionStatus, WorkerStatus
 
 RUNNING = WorkerStatus("enrich", State.RUNNING, instance="enrich-0", processed=12, lanes=4)

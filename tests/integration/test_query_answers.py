@@ -16,23 +16,23 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from tests.kafka_topics import make_topic
+from tests.unit.queries.expected_results import result
 from tests.unit.queries.registry.flow import FLOW, write_project
-from tests.unit.queries.results import result
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import Project, ResultKind, StandingQueries
 from headrace.cli import main
-from headrace.control import load_project
-from headrace.control.query_explanation import explain_query
-from headrace.control.query_instances import query_instances, uncovered_partitions
-from headrace.control.query_registry import cancel_query, register_query, update_query
-from headrace.control.query_results import ResultOptions, query_results
 from headrace.errors import QueryMissingError
-from headrace.kafka.client import admin, client_config, connected_producer, describe
-from headrace.queries.instance.lease_holder import LeaseHolder
+from headrace.kafka.client.client import admin, client_config, connected_producer, describe
+from headrace.project import load_project
 from headrace.queries.records.matched import Tick
 from headrace.queries.records.snapshots import AnswerPosition, SnapshotPosition
+from headrace.queries.registry.registrations import cancel_query, register_query, update_query
+from headrace.queries.results.explanation import explain_query
+from headrace.queries.results.results import ResultOptions, query_results
 from headrace.queries.topics import ensure_query_topics
+from headrace.queries.windows.instance.lease_holder import LeaseHolder
+from headrace.queries.windows.instance.owners import query_instances, uncovered_partitions
 from headrace.settings import KafkaSettings, load_settings
 
 HEADRACE = Path(sys.executable).with_name("headrace")

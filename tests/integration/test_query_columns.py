@@ -20,7 +20,7 @@ from tests.integration.visits import (
     json_text,
     plain,
 )
-from tests.unit.queries.evaluation.expressions import (
+from tests.unit.queries.compile.arrow.expressions import (
     EXPRESSIONS,
     VISITS,
     comparisons,
@@ -29,7 +29,7 @@ from tests.unit.queries.evaluation.expressions import (
     with_other_constants,
 )
 
-from headrace.queries.columns import ConstantLayout, column_of
+from headrace.queries.compile.spark import ConstantLayout, column_of
 from headrace.queries.language.printer import print_expression
 from headrace.queries.language.tree import FunctionCall, Like, Path
 

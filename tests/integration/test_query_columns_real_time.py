@@ -8,11 +8,11 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 from tests.integration.visits import EVENT, compiled, condition, decoded, json_text, plain
 from tests.kafka_topics import make_topic
-from tests.unit.queries.evaluation.expressions import VISITS
+from tests.unit.queries.compile.arrow.expressions import VISITS
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
-from headrace.kafka.client import client_config, connected_producer, consumer
-from headrace.queries.columns import ConstantLayout, column_of, with_event
+from headrace.kafka.client.client import client_config, connected_producer, consumer
+from headrace.queries.compile.spark import ConstantLayout, column_of, with_event
 from headrace.queries.language.tree import Path
 from headrace.settings import KafkaSettings
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from pyspark.sql import functions as f
 
-from headrace.events.parser import slots
+from headrace.events.parsing.parser import slots
 from headrace.model.event import EpochMillis, FieldType, Precision, event_schema
 from headrace.pipelines.source.decode.json_events import JsonDecoder
-from headrace.queries.columns import column_of, with_event
+from headrace.queries.compile.spark import column_of, with_event
 from headrace.queries.language.tree import Path
 
 pytestmark = pytest.mark.usefixtures("without_call_sites")

@@ -14,8 +14,17 @@ from tests.unit.queries.registry.flow import FLOW, write_project
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.cli import main
-from headrace.control import load_project, query_registry
-from headrace.control.query_registry import (
+from headrace.errors import QueryMissingError, TopicChangeError
+from headrace.kafka.admin.topics import delete_topic, ensure_topics, topic_states
+from headrace.kafka.client.client import admin, client_config, connected_producer, describe
+from headrace.model import Topic
+from headrace.project import load_project
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.language import parse_query
+from headrace.queries.registry import registrations as query_registry
+from headrace.queries.registry.followed import FollowedRegistry
+from headrace.queries.registry.record import RegisteredQuery, encode_query
+from headrace.queries.registry.registrations import (
     QueryRegistry,
     cancel_query,
     register_query,
@@ -23,14 +32,6 @@ from headrace.control.query_registry import (
     registered_query,
     update_query,
 )
-from headrace.errors import QueryMissingError, TopicChangeError
-from headrace.kafka.client import admin, client_config, connected_producer, describe
-from headrace.kafka.topics import delete_topic, ensure_topics, topic_states
-from headrace.model import Topic
-from headrace.queries.declaration import StandingQueries
-from headrace.queries.language import parse_query
-from headrace.queries.registry.followed import FollowedRegistry
-from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import (
     ensure_registry_topic,
     query_records,

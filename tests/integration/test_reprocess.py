@@ -32,10 +32,6 @@ from headrace import (
     WriteMode,
 )
 from headrace.cli import main
-from headrace.control import reprocess as command
-from headrace.control.project import LoadedProject
-from headrace.control.reconcile import ReconcileRequest, reconcile
-from headrace.control.reprocess import ReprocessRequest, plan_reprocessing, reprocess
 from headrace.errors import (
     DeadLetterLimitError,
     RangeExpiredError,
@@ -43,18 +39,22 @@ from headrace.errors import (
     ReprocessRunningError,
     SinkError,
 )
-from headrace.kafka.client import admin, describe
-from headrace.kafka.replay import DeadLetterFilter, replay
+from headrace.kafka.client.client import admin, describe
+from headrace.kafka.dead_letters.replay import DeadLetterFilter, replay
 from headrace.ledger.balance import Balance
+from headrace.operations.reconciling.reconcile import ReconcileRequest, reconcile
 from headrace.pipelines.reprocessing import ranges as ranges_module
+from headrace.pipelines.reprocessing import reprocess as command
 from headrace.pipelines.reprocessing import run as run_module
 from headrace.pipelines.reprocessing.ranges import TimeRange
-from headrace.pipelines.run import Deployment
+from headrace.pipelines.reprocessing.reprocess import ReprocessRequest, plan_reprocessing, reprocess
+from headrace.pipelines.run.pipeline_run import Deployment
+from headrace.project.check import LoadedProject
 from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.settings.model import KafkaSettings
-from headrace.sinks.lake import delta_replacing
-from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.delta import replacing as delta_replacing
+from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable
 from headrace.sinks.profiles.registry import open_store
 
 PLACES = (Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET)
@@ -264,7 +264,7 @@ def test_a_range_is_of_the_times_at_which_records_came(flow):
 
 def sent_at(flow, values, partition):
     """Sends records whose timestamps begin in an hour, and returns when that is."""
-    from headrace.kafka.client import connected_producer
+    from headrace.kafka.client.client import connected_producer
 
     at_ms = int(time.time() * 1000) + 3_600_000
     sender = connected_producer(flow.client)
@@ -542,7 +542,7 @@ def test_profiles_that_were_lost_come_back_and_others_stay(flow, redis_server):
 
 
 def headers(flow, topic):
-    from headrace.control.tail import TailOptions, tail_topic
+    from headrace.topics.tail import TailOptions, tail_topic
 
     kafka = KafkaSettings(bootstrap_servers=flow.broker.bootstrap_servers)
     options = TailOptions("earliest", until_end=True)

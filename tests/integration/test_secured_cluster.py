@@ -29,16 +29,17 @@ from confluent_kafka.admin import (
 from tests.integration.certificates import STORE_PASSWORD, make_certificate
 from tests.kafka_topics import make_topic
 
-from headrace.control.plan import apply_plan, make_plan
-from headrace.control.project import load_project
-from headrace.control.services import broker_config
 from headrace.errors import AuthenticationError, AuthorizationError, HeadraceError
-from headrace.kafka import client, sending
-from headrace.kafka.cluster import KafkaCluster
+from headrace.kafka.client import client
+from headrace.kafka.read.cluster import KafkaCluster
+from headrace.kafka.write import sending
 from headrace.links.mirror.instance import MirrorInstance
 from headrace.links.mirror.link import Link
 from headrace.model import OffsetRange, TopicPartition
-from headrace.runtime.ports import free_ports
+from headrace.operations.planning.plan import apply_plan, make_plan
+from headrace.project.check import load_project
+from headrace.project.services import broker_config
+from headrace.runtime.servers.ports import free_ports
 from headrace.settings import KafkaSettings, Settings, load_settings
 
 USER, PASSWORD = "ads", "correct horse"

@@ -24,8 +24,8 @@ from headrace.settings import Secret
 from headrace.sinks.api import CommitRejection, CommitResult, SinkContext, Transaction
 from headrace.sinks.kafka.records import RecordsOf, batch_size_of
 from headrace.sinks.postgres import driver as postgres_driver
-from headrace.sinks.postgres import isolation
 from headrace.sinks.postgres import writer as postgres_writer
+from headrace.sinks.postgres.rows import isolation
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_lab import batch, row, schema, table, written
 

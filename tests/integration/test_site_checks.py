@@ -9,20 +9,20 @@ from tests.in_process import answer
 from tests.kafka_topics import make_topic
 from tests.waiting import LIMIT_SECONDS
 
-from headrace.control import site_checks
-from headrace.control.project import load_project
-from headrace.control.site_checks import (
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.admin.topics import TopicState
+from headrace.kafka.client.brokers import Brokers
+from headrace.kafka.client.client import LiveTopic, client_config
+from headrace.links.sites import checks as site_checks
+from headrace.links.sites.checks import (
     TopicLink,
     link_faults,
     link_warnings,
     planned_topic,
     topic_links,
 )
-from headrace.errors import BrokerUnreachableError
-from headrace.kafka.brokers import Brokers
-from headrace.kafka.client import LiveTopic, client_config
-from headrace.kafka.topics import TopicState
 from headrace.model import Topic
+from headrace.project.check import load_project
 from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
 

@@ -22,10 +22,11 @@ from headrace.ingest.events.event_store import EventStore
 from headrace.ingest.events.spool_sender import SpoolSender
 from headrace.ingest.events.topic_watch import TopicPresence
 from headrace.ingest.events.validation import Accepted
-from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord, SpoolStats
-from headrace.ingest.spool.loader import NotSentError
-from headrace.kafka import client
-from headrace.kafka.topics import apply_changes, delete_topic, plan_topics, topic_states
+from headrace.ingest.spool.loader import Loader, NotSentError
+from headrace.ingest.spool.record import SpoolRecord
+from headrace.ingest.spool.spool import Spool, SpoolLimits, SpoolStats
+from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics, topic_states
+from headrace.kafka.client import client
 from headrace.model import Topic
 from headrace.settings import KafkaSettings
 

@@ -20,20 +20,15 @@ from tests.kafka_topics import wait_until_settled
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import BatchLimits, Lake, StandingQueries, Topic
-from headrace.control.batch_queries import BatchQueriesCheck
-from headrace.control.project import LoadedProject
-from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.errors import MatchedRecordsDeletedError
-from headrace.kafka.client import admin_request, describe, producer
+from headrace.kafka.client.client import admin_request, describe, producer
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import WindowState
 from headrace.model import TopicPartition
 from headrace.model.partitioning import partition_of_key
+from headrace.operations.reconciling.reconcile import ReconcileRequest, reconcile
+from headrace.project.check import LoadedProject
 from headrace.queries.book import query_books
-from headrace.queries.instance import instance, quiet, restoring
-from headrace.queries.instance.instance import AggregatorInstance, InstanceTiming
-from headrace.queries.instance.owned import OwnedPartition
-from headrace.queries.instance.restoring import OpenTransactionError, read_snapshots
 from headrace.queries.match.driver import MatchPositions
 from headrace.queries.match.sink import MatchQueries
 from headrace.queries.records.counts import TopicCounts
@@ -41,7 +36,12 @@ from headrace.queries.records.matched import Tick, WindowPartial, decode_matched
 from headrace.queries.records.result import decode_result
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import write_registry
+from headrace.queries.results.batch_queries import BatchQueriesCheck
 from headrace.queries.topics import ensure_query_topics
+from headrace.queries.windows.instance import instance, quiet, restoring
+from headrace.queries.windows.instance.instance import AggregatorInstance, InstanceTiming
+from headrace.queries.windows.instance.owned import OwnedPartition
+from headrace.queries.windows.instance.restoring import OpenTransactionError, read_snapshots
 from headrace.service.status import State
 from headrace.settings.model import KafkaSettings
 

@@ -7,7 +7,7 @@ from tests.integration.flow import Flow, click
 
 from headrace import Lake, filter_rows
 from headrace.errors import StepError
-from headrace.pipelines.steps import apply_steps
+from headrace.pipelines.steps.applied import apply_steps
 from headrace.service.status import State
 
 UNTAKEN = {

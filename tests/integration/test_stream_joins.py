@@ -9,8 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.in_process import answer
 
 from headrace.errors import StepError
-from headrace.pipelines.steps import apply_steps
-from headrace.pipelines.stream_joins import unsafe_operator
+from headrace.pipelines.start.stream_joins import unsafe_operator
+from headrace.pipelines.steps.applied import apply_steps
 
 WITHIN = "at BETWEEN bt AND bt + INTERVAL 1 HOUR"
 
@@ -144,7 +144,7 @@ def test_check_refuses_them_at_the_line_of_the_step(tmp_path):
 def test_check_takes_others_and_warns_of_a_step_that_fails_here(tmp_path, spark, monkeypatch):
     session = spark.newSession()
     monkeypatch.setattr(session, "stop", lambda: None)
-    monkeypatch.setattr("headrace.pipelines.session.start_session", lambda *_, **__: session)
+    monkeypatch.setattr("headrace.spark.session.start_session", lambda *_, **__: session)
     write_project(tmp_path, "id = view AND clicked BETWEEN at AND at + INTERVAL 1 HOUR")
     [warning] = answer("check", "--project", tmp_path)["warnings"]
     assert "step 'lost': its steps could not be planned: OSError" in warning["message"]

@@ -5,10 +5,10 @@ from tests.kafka_topics import make_topic
 from tests.waiting import wait_for
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka import start_positions
-from headrace.kafka.groups import describe_group, offset_metadata_bytes
-from headrace.kafka.subscription import Membership, Subscription
-from headrace.kafka.topics import ensure_topics
+from headrace.kafka.admin.topics import ensure_topics
+from headrace.kafka.group import start_positions
+from headrace.kafka.group.groups import describe_group, offset_metadata_bytes
+from headrace.kafka.group.subscription import Membership, Subscription
 from headrace.model import Topic
 
 

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import confluent_kafka
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.kafka.changelog import ensure_changelog, write_changelog
-from headrace.kafka.client import admin, describe
-from headrace.kafka.table import TableFollower, read_table
-from headrace.kafka.topics import topic_states
+from headrace.kafka.admin.topics import topic_states
+from headrace.kafka.client.client import admin, describe
+from headrace.kafka.table.changelog import ensure_changelog, write_changelog
+from headrace.kafka.table.topic_table import TableFollower, read_table
 
 
 def config(broker):

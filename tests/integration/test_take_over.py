@@ -7,7 +7,7 @@ from tests.integration.flow import Flow, click
 from tests.integration.test_lake_s3 import OnS3
 
 from headrace import LateData, deduplicate
-from headrace.pipelines.state_operators import keeps_state
+from headrace.pipelines.start.state_operators import keeps_state
 from headrace.service.status import State
 
 

@@ -15,9 +15,8 @@ import pytest
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.errors import BrokerUnreachableError, TopicChangeError, TopicMissingError
-from headrace.kafka import client, propagation
-from headrace.kafka.brokers import describe_brokers
-from headrace.kafka.topics import (
+from headrace.kafka.admin import propagation
+from headrace.kafka.admin.topics import (
     Action,
     KnownKey,
     apply_changes,
@@ -27,6 +26,8 @@ from headrace.kafka.topics import (
     plan_topics,
     topic_states,
 )
+from headrace.kafka.client import client
+from headrace.kafka.client.brokers import describe_brokers
 from headrace.model import Topic, TopicPartition
 from headrace.settings import KafkaSettings
 

@@ -11,7 +11,7 @@ from tests.integration.test_ledger import balance, states, totals
 from headrace import Lake, Source, Unique
 from headrace.ledger.windows import WindowState
 from headrace.service.status import State
-from headrace.sinks.lake.log_tail import LogTail
+from headrace.sinks.lake.delta.log_tail import LogTail
 
 PATHS = ("fused", "stepped")
 UNIQUE = Unique(by=["event_id"], within=timedelta(days=7))

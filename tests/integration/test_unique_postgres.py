@@ -22,8 +22,8 @@ from headrace.ledger.sums import Fate
 from headrace.ledger.windows import WindowState
 from headrace.settings import Secret
 from headrace.sinks.api import DELETED, Transaction
-from headrace.sinks.postgres import taken_out
 from headrace.sinks.postgres.connection import connect
+from headrace.sinks.postgres.rows import taken_out
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_lab import row
 

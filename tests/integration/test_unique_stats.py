@@ -22,7 +22,7 @@ from headrace.errors import SinkError, TableMismatchError
 from headrace.ledger.sums import Fate
 from headrace.ledger.windows import WindowState
 from headrace.sinks.api import CommitRejection, Transaction
-from headrace.sinks.postgres import taken_out
+from headrace.sinks.postgres.rows import taken_out
 from headrace.sinks.postgres.stats.unique.staged_events import StagedEvents
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_lab import row

@@ -24,16 +24,16 @@ from headrace.errors import (
     ProcessingTimeoutError,
     TopicMissingError,
 )
-from headrace.kafka.client import admin, connected_producer, describe, watermarks
-from headrace.kafka.dead_letters import scan
-from headrace.kafka.subscription import Membership
-from headrace.kafka.topics import (
+from headrace.kafka.admin.topics import (
     DEAD_LETTERS_HEADER_BYTES,
     Action,
     TopicChange,
     apply_changes,
     topic_states,
 )
+from headrace.kafka.client.client import admin, connected_producer, describe, watermarks
+from headrace.kafka.dead_letters.letters import scan
+from headrace.kafka.group.subscription import Membership
 from headrace.model import TopicPartition
 from headrace.service.status import State
 from headrace.workers import (

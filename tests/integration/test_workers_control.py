@@ -25,21 +25,21 @@ from tests.integration.instances import (
 )
 from tests.waiting import LIMIT_SECONDS, until, wait_for
 
-from headrace.control import worker_reset
-from headrace.control import workers as control
 from headrace.errors import (
     PartitionMissingError,
     ProcessingFailedError,
     TopicMissingError,
     WorkerRunningError,
 )
-from headrace.kafka.client import describe
+from headrace.kafka.client.client import describe
 from headrace.model import Start, TopicPartition
-from headrace.runtime.ports import free_ports
+from headrace.runtime.servers.ports import free_ports
 from headrace.service.run import ServiceRun
 from headrace.service.status import State, StatusFolder
 from headrace.settings import Settings, load_settings
 from headrace.workers import KeyHash, RetryTopics, WorkerTask
+from headrace.workers import reset as worker_reset
+from headrace.workers import run as control
 from headrace.workers.status import WorkerStatus
 
 HEADRACE = Path(sys.executable).with_name("headrace")

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
-from tests.unit.queries.evaluation.expressions import (
+from tests.unit.queries.compile.arrow.expressions import (
     COSTS,
     INTEGERS,
     MILLIS,
@@ -21,8 +21,8 @@ from tests.unit.queries.evaluation.expressions import (
 )
 
 from headrace.pipelines.source.decode.json_events import JsonDecoder
-from headrace.queries.columns import ConstantLayout, with_event
-from headrace.queries.evaluation import compile_expression
+from headrace.queries.compile.arrow import compile_expression
+from headrace.queries.compile.spark import ConstantLayout, with_event
 from headrace.queries.language import parse_query
 
 BIG_INTEGERS = st.sampled_from(

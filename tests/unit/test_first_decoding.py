@@ -11,7 +11,7 @@ import sys, threading
 sys.setswitchinterval(1e-6)
 import msgspec
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.manifest import COLUMNS, REPORT, Manifest
+from headrace.pipelines.batch.manifest import COLUMNS, REPORT, Manifest
 from headrace.pipelines.source.report import RangeReport
 
 report = RangeReport(OffsetRange(TopicPartition("t", 0), 0, 1), 1, 1, 1, 1, ())

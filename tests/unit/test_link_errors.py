@@ -3,7 +3,7 @@
 import pytest
 
 from headrace import errors
-from headrace.pipelines.remote_errors import RemoteError, original_error
+from headrace.spark.remote_errors import RemoteError, original_error
 
 MESSAGES = [
     (

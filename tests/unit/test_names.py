@@ -17,12 +17,12 @@ from tests.in_process import output
 from headrace import Lake
 from headrace.errors import ProjectError
 from headrace.metrics import Metric
-from headrace.runtime import storage
 from headrace.runtime.prometheus import metric_lines
 from headrace.settings import load_settings
-from headrace.sinks.lake.data_file import WriteSpec
-from headrace.sinks.lake.table import LakeTable, read_table
+from headrace.sinks.lake.delta.table import LakeTable, read_table
+from headrace.sinks.lake.files.data_file import WriteSpec
 from headrace.sinks.lake.writer import PartitionedWriter
+from headrace.storage import files as storage
 
 PROJECT = '[project]\nname = "ads"\nmodules = ["flow"]\n'
 NOON = datetime(2019, 11, 24, 12, tzinfo=UTC)

@@ -11,8 +11,8 @@ import pytest
 from deltalake import write_deltalake
 
 import headrace
-from headrace.control.new_project import write_project
 from headrace.errors import ExtraMissingError
+from headrace.operations.new_project import write_project
 
 
 @pytest.fixture

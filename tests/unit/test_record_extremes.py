@@ -13,25 +13,17 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from rich.console import Console
-from tests.unit.control.test_query_service import MemoryReader, cursor
 from tests.unit.ingest.application import token_with
+from tests.unit.queries.expected_results import result
 from tests.unit.queries.match.clicks import CLICKS
 from tests.unit.queries.registry.flow import write_project
 from tests.unit.queries.registry.memory_topic import MemoryTopic
-from tests.unit.queries.results import result
+from tests.unit.queries.test_serve import MemoryReader, cursor
 from tests.unit.record_extremes import variants
 
-from headrace.cli import progress_view, worker_view
 from headrace.cli.encoding import encoded, print_json
 from headrace.cli.screen import Screen
-from headrace.cli.views import dispatchers, matched_events, mergers, mirrors, query_instances, view
-from headrace.cli.views.ingest import TokenList
-from headrace.cli.views.queries import QueryList
-from headrace.cli.views.query_answers import listed_results
-from headrace.control import load_project
-from headrace.control.query_registry import registered_queries, update_query
-from headrace.control.query_results import newest_results
-from headrace.control.query_service import ProjectQueries
+from headrace.cli.view import view
 from headrace.errors import HeadraceError
 from headrace.ingest.http.problem import RefusedRequestError
 from headrace.ingest.http.request_guard import RequestGuard
@@ -39,23 +31,37 @@ from headrace.ingest.limits import LocalLimiter
 from headrace.ingest.tokens.known import KnownTokens
 from headrace.ingest.tokens.table import TokenTable, revocation
 from headrace.ingest.tokens.token import TokenKind, TokenScope
+from headrace.ingest.views import TokenList
+from headrace.links.dispatcher import views as dispatchers
 from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
+from headrace.links.merger import views as mergers
 from headrace.links.merger.status import MergerStatus
+from headrace.links.mirror import views as mirrors
 from headrace.links.mirror.status import MirrorStatus
+from headrace.pipelines import progress_view
 from headrace.pipelines.status import PipelineStatus
-from headrace.queries.aggregate.plan import Plans
-from headrace.queries.answer.silent import WatchedQueries
-from headrace.queries.instance.leases import Claim, LeaseTable, read_claim
-from headrace.queries.instance.status import QueryInstanceStatus
+from headrace.project import load_project
+from headrace.queries.emit import view as matched_events
+from headrace.queries.emit.status import EmitterStatus
 from headrace.queries.match.held import LiveQueries, milliseconds_since_1970
-from headrace.queries.matched_events.status import EmitterStatus
 from headrace.queries.records.ended import PartitionClocks, WindowResults, decode_ended
 from headrace.queries.records.matched import Tick, decode_matched
 from headrace.queries.records.result import result_of
 from headrace.queries.registry.record import RegisteredQuery, encode_query
+from headrace.queries.registry.registrations import registered_queries, update_query
+from headrace.queries.results.results import newest_results
+from headrace.queries.results.views import listed_results
+from headrace.queries.serve import ProjectQueries
+from headrace.queries.views import QueryList
+from headrace.queries.windows.aggregate.plan import Plans
+from headrace.queries.windows.answer.silent import WatchedQueries
+from headrace.queries.windows.instance import view as query_instances
+from headrace.queries.windows.instance.leases import Claim, LeaseTable, read_claim
+from headrace.queries.windows.instance.status import QueryInstanceStatus
 from headrace.service.metrics import exposition
 from headrace.service.status import State, StatusFolder
 from headrace.settings import IngestSettings, Rate, load_settings
+from headrace.workers import progress_view as worker_view
 from headrace.workers.status import PartitionStatus, WorkerStatus
 
 NOW = datetime(2026, 5, 1, 10, 0, 0, 250_000, tzinfo=UTC)

@@ -38,7 +38,7 @@ from bench.peers.record.job import COMMIT_SECONDS, WORK_US, Job
 from bench.peers.record.python_programs import quix_version
 from bench.peers.record.systems import SYSTEMS, OpenJob
 from bench.setup import Setup
-from headrace.runtime.java import Java, find_java
+from headrace.runtime.java.installation import Java, find_java
 
 LANES = (4, 64, 512)
 QUICK_LANES = (64,)

@@ -13,7 +13,7 @@ from bench.peers.java_program import Program
 from bench.peers.record import python_programs
 from bench.peers.record.job import SEND, WORK_US, Job
 from bench.setup import Setup
-from headrace.runtime.java import Java
+from headrace.runtime.java.installation import Java
 
 OpenJob = Callable[..., WriteOnce]
 """As :data:`bench.driver.Open`, given ``job=`` too."""

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from headrace.cli.output import Live, Observer
 from headrace.cli.screen import Screen
-from headrace.cli.views import view
+from headrace.cli.view import view
 from headrace.errors import HeadraceError, ProjectError
 
 

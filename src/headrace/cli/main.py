@@ -14,26 +14,27 @@ from headrace.runtime.clock import use_utc
 _EXAMPLE = "headrace init ads && cd ads\nheadrace up && headrace apply && headrace run"
 _CODES = "\n".join(f"{code:>3}  {text}" for code, text in EXIT_CODES.items())
 _MODULES = {
-    "project": ("init", "check"),
-    "plan": ("plan", "apply"),
-    "services": ("up", "down", "status"),
-    "topics": ("produce", "tail"),
-    "ingest": ("ingest", "tokens"),
-    "spool": ("spool",),
-    "offline_files": ("load-offline-files",),
-    "size": ("size",),
-    "pipelines": ("run", "pause", "resume", "compact", "checkpoint"),
-    "reprocess": ("reprocess",),
-    "ledger": ("reconcile",),
-    "workers": ("workers",),
-    "mirrors": ("mirror",),
-    "profiles": ("profile",),
-    "mergers": ("merger",),
-    "dispatchers": ("dispatcher",),
-    "sites": ("sites",),
-    "queries": ("query",),
-    "dead_letters": ("dead-letters",),
-    "version": ("version",),
+    "operations.commands": ("init", "check"),
+    "operations.planning.commands": ("plan", "apply"),
+    "operations.servers.commands": ("up", "down", "status"),
+    "ingest.producing.commands": ("produce",),
+    "topics.commands": ("tail",),
+    "ingest.commands": ("ingest", "tokens"),
+    "ingest.spool.commands": ("spool",),
+    "offline_files.commands": ("load-offline-files",),
+    "operations.sizing.commands": ("size",),
+    "pipelines.commands": ("run", "pause", "resume", "compact", "checkpoint"),
+    "pipelines.reprocessing.commands": ("reprocess",),
+    "operations.reconciling.commands": ("reconcile",),
+    "workers.commands": ("workers",),
+    "links.mirror.commands": ("mirror",),
+    "pipelines.profiles.commands": ("profile",),
+    "links.merger.commands": ("merger",),
+    "links.dispatcher.commands": ("dispatcher",),
+    "links.sites.commands": ("sites",),
+    "queries.commands": ("query",),
+    "topics.dead_letters.commands": ("dead-letters",),
+    "cli.commands": ("version",),
 }
 _MODULE_OF = {command: module for module, commands in _MODULES.items() for command in commands}
 
@@ -42,7 +43,7 @@ class _Commands(Mapping[str, click.Command]):
     """The commands by name; the module of one is imported when it is used."""
 
     def __getitem__(self, name: str) -> click.Command:
-        module = importlib.import_module(f"headrace.cli.commands.{_MODULE_OF[name]}")
+        module = importlib.import_module(f"headrace.{_MODULE_OF[name]}")
         command: click.Command = getattr(module, name.replace("-", "_"))
         return command
 

@@ -24,8 +24,8 @@ from headrace.settings import PROJECT_FILE, Settings, environment, find_project,
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
-    from headrace.control.project import LoadedProject
-    from headrace.pipelines.pipeline import Pipeline
+    from headrace.pipelines.declaration import Pipeline
+    from headrace.project.check import LoadedProject
 
 Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
@@ -87,7 +87,7 @@ class Session:
     @cached_property
     def project(self) -> LoadedProject:
         """Returns the declarations of the project. Raises ProjectError."""
-        from headrace.control.project import load_project
+        from headrace.project.check import load_project
 
         return load_project(self.settings)
 
@@ -133,9 +133,9 @@ def command(
 ) -> Callable[[Callable[Concatenate[Session, Arguments], object]], click.Command]:
     """Makes ``function(session, ...)`` a command with common options, an example, exit codes.
 
-    What the function returns is shown: as JSON, or by the view that the module of its name in
-    :mod:`headrace.cli.views` has for it; ``None`` shows nothing. A command that names an ``extra``
-    fails with ExtraMissingError when that is not installed.
+    What the function returns is shown: as JSON, or by the view that ``views.py`` beside its
+    ``commands.py`` has for it; ``None`` shows nothing. A command that names an ``extra`` fails with
+    ExtraMissingError when that is not installed.
     """
     ending = epilog("Example", example)
     if extra:
@@ -176,8 +176,8 @@ def _output(*, as_json: bool) -> Output:
 
 
 def _load_views(function: Callable[..., object]) -> None:
-    """Registers the views of a command, which are in the module of its name."""
-    importlib.import_module(function.__module__.replace(".commands.", ".views."))
+    """Registers the views of a command, which are in ``views.py`` beside its module."""
+    importlib.import_module(function.__module__.replace(".commands", ".views"))
 
 
 def epilog(title: str, text: str) -> str:

@@ -23,7 +23,7 @@ class HeadraceError(Exception):
 
 # Its subclasses are dataclasses with eq=False: one that compares by value has no hash, and
 # exceptions are put into sets and mappings. Their fields are plain values, since errors cross
-# Spark's processes as JSON (pipelines/remote_errors.py).
+# Spark's processes as JSON (spark/remote_errors.py).
 class FactsError(HeadraceError):
     """An error whose message is its docstring and its fields.
 

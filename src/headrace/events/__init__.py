@@ -1,10 +1,10 @@
 """JSON events by their topic's schema: strict parsing, and why a record is rejected."""
 
-from headrace.events.mistakes import BYTE_ORDER_MARK, known_mistake
-from headrace.events.parser import LONG_RANGE, MILLIS_RANGE, event_parser, event_struct
-from headrace.events.readable import ReadableCheck
+from headrace.events.parsing.mistakes import BYTE_ORDER_MARK, known_mistake
+from headrace.events.parsing.parser import LONG_RANGE, MILLIS_RANGE, event_parser, event_struct
+from headrace.events.parsing.readable import ReadableCheck
+from headrace.events.parsing.repeated_keys import parsed_again
 from headrace.events.rejection import Rejection, out_of_bounds, rejection
-from headrace.events.repeated_keys import parsed_again
 from headrace.events.times import (
     EARLIEST_US,
     LATEST_US,

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from headrace.events.splitting import (
+from headrace.events.parsing.splitting import (
     SPACE,
     UnsplittableError,
     decode_raw,

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from headrace.errors import InvalidRecordError, UnknownFormatError
-from headrace.events.avro import AvroTexts, SchemaLookup
-from headrace.events.json_schema import json_text
-from headrace.events.makers import Maker, container_maker, fields_maker
-from headrace.events.parser import event_parser
-from headrace.events.protobuf import ProtobufLookup, ProtobufTexts
+from headrace.events.avro.values import AvroTexts, SchemaLookup
+from headrace.events.json_schema.schemas import json_text
+from headrace.events.parsing.makers import Maker, container_maker, fields_maker
+from headrace.events.parsing.parser import event_parser
+from headrace.events.parsing.repeated_keys import parsed_again
+from headrace.events.parsing.values import as_read, reader_of
+from headrace.events.protobuf.values import ProtobufLookup, ProtobufTexts
 from headrace.events.rejection import out_of_bounds, rejection
-from headrace.events.repeated_keys import parsed_again
-from headrace.events.values import as_read, reader_of
 from headrace.events.wire_format import framed
 from headrace.model import Avro, EpochMillis, FieldType, Json, JsonSchema, Protobuf, Raw
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 import msgspec
 
-from headrace.events.mistakes import known_mistake
-from headrace.events.parser import LONG_RANGE, MILLIS_RANGE
+from headrace.events.parsing.mistakes import known_mistake
+from headrace.events.parsing.parser import LONG_RANGE, MILLIS_RANGE
+from headrace.events.parsing.values import DecimalReader, has_number_out_of_range, parse_base64
 from headrace.events.times import EARLIEST_US, LATEST_US, iso_text, microseconds, parse_date
-from headrace.events.values import DecimalReader, has_number_out_of_range, parse_base64
 from headrace.model import FieldType
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import UnknownFormatError
-from headrace.events.avro import AvroWriter, avro_schema
-from headrace.events.json_schema import JsonSchemaWriter, json_schema
-from headrace.events.protobuf_writing import ProtobufWriter, protobuf_text
+from headrace.events.avro.values import AvroWriter, avro_schema
+from headrace.events.json_schema.schemas import JsonSchemaWriter, json_schema
+from headrace.events.protobuf.writing import ProtobufWriter, protobuf_text
 from headrace.model import Avro, EventSchema, Json, JsonSchema, Protobuf, Raw, RegisteredSchema
 
 if TYPE_CHECKING:

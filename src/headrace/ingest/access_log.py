@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.ingest.http.request import Request
-from headrace.runtime.log_file import LogFile
+from headrace.runtime.files.log_file import LogFile
 
 _LOG = logging.getLogger("headrace.ingest")
 _MAX_CHARACTERS = 200

@@ -11,7 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from headrace.events.json_schema import JSON_TYPES, JsonObject
+from headrace.events.json_schema.schemas import JSON_TYPES, JsonObject
 from headrace.ingest.events.validation import MAX_ID_CHARACTERS, MAX_KEY_BYTES
 from headrace.model import EventField, EventSchema, FieldType, Topic
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.events.json_schema import JsonObject
+from headrace.events.json_schema.schemas import JsonObject
 from headrace.ingest.event_schemas import EventComponents
 from headrace.ingest.figures.service_metrics import EVENT_CODES
 from headrace.ingest.http.problem import REQUEST_CODES

@@ -27,7 +27,7 @@ from headrace.ingest.http.body import Receive
 from headrace.ingest.http.request import Scope, Send
 from headrace.ingest.http.request_guard import RequestGuard
 from headrace.ingest.limits import FallbackLimiter, Limiter, LocalLimiter
-from headrace.ingest.spool import SpoolLimits
+from headrace.ingest.spool.spool import SpoolLimits
 from headrace.ingest.spool.topic_spools import SPOOL_FOLDER, TopicSpools
 from headrace.ingest.starts import WorkerStarts
 from headrace.ingest.tokens.known import KnownTokens

@@ -14,10 +14,10 @@ class Hop(enum.StrEnum):
     :mod:`headrace.pipelines.ledger` has the table of most. DEAD_LETTERS: the dead-letter topics,
     whose letters ``reconcile`` counts. TARGET: the topic that a link writes, see
     :mod:`headrace.links.ledger`. MATCHED_RECORDS, QUERY_WINDOWS: between a batch and its records,
-    and between these and windows, see :mod:`headrace.queries.aggregate.counts`. ENDED_WINDOWS,
-    QUERY_RESULTS: between a window that has ended and its records, and between these and results,
-    see :mod:`headrace.queries.answer.counts`. MATCHED_EVENTS: between events and the topic of
-    matched events, see :mod:`headrace.queries.matched_events.book`.
+    and between these and windows, see :mod:`headrace.queries.windows.aggregate.counts`.
+    ENDED_WINDOWS, QUERY_RESULTS: between a window that has ended and its records, and between these
+    and results, see :mod:`headrace.queries.windows.answer.counts`. MATCHED_EVENTS: between events
+    and the topic of matched events, see :mod:`headrace.queries.emit.book`.
     """
 
     OFFSETS = "offsets"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import confluent_kafka
 
-from headrace.kafka.client import leader_epoch
-from headrace.kafka.resume import Position
+from headrace.kafka.client.client import leader_epoch
+from headrace.kafka.read.resume import Position
 
 _PARTS = 3
 

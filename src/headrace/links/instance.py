@@ -15,10 +15,10 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, LinkRecordError, RefusedError
-from headrace.kafka.broker_errors import Meaning, meaning
-from headrace.kafka.group_member import GroupMember, NoMemberError
-from headrace.kafka.lost_brokers import BrokersLostError
-from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
+from headrace.kafka.client.broker_errors import Meaning, meaning
+from headrace.kafka.client.lost_brokers import BrokersLostError
+from headrace.kafka.group.group_member import GroupMember, NoMemberError
+from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.links.open_transactions import OpenTransactions
 from headrace.links.refused_records import RefusedRecords
 from headrace.links.starts import Start, Starts

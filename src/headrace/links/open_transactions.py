@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from headrace.kafka.client import ClientConfig
-from headrace.kafka.open_transactions import open_transactions
+from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.read.open_transactions import open_transactions
 from headrace.model import TopicPartition
 
 

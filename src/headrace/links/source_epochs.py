@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.kafka.client import ClientConfig
-from headrace.kafka.log_cuts import Seen, whole_ends
+from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.read.log_cuts import Seen, whole_ends
 from headrace.links.instance import SourceChangedError
 from headrace.model import TopicPartition
 

@@ -15,16 +15,16 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client import (
+from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
+from headrace.kafka.client.client import (
     ClientConfig,
     consumer,
     earliest_offsets,
     high_watermarks,
     latest_offsets,
 )
-from headrace.kafka.headers import headers_of
-from headrace.links.origin import Origin, origins
+from headrace.kafka.client.headers import headers_of
+from headrace.kafka.origin import Origin, origins
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
+
+MAX_COMMIT_EVERY = timedelta(seconds=5)  # brokers end a transaction after ten
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError, SinkError
-from headrace.kafka.broker_errors import (
+from headrace.kafka.client.broker_errors import (
     Meaning,
     delivery_failure,
     forbidden,
@@ -22,17 +22,17 @@ from headrace.kafka.broker_errors import (
     meaning,
     refusing_setting,
 )
-from headrace.kafka.client import connected_producer
-from headrace.kafka.transactions import (
+from headrace.kafka.client.client import connected_producer
+from headrace.kafka.write.transactions import (
     TransactionFencedError,
     TransactionUnsettledError,
     finish_step,
 )
-from headrace.links.columns import TIMESTAMP
 from headrace.links.target import Rejection, TransferTarget
 from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
+from headrace.spark.header_columns import TIMESTAMP
 
 TRANSACTION_SECONDS = 10
 """So long a transaction stays open whose instance is gone: readers wait for its end."""

@@ -8,6 +8,7 @@ import re
 # space, no dot at the beginning.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NAME_WORDS = "up to 100 letters, digits, '.', '_', '-'"
+NAME_ROLE = f"{NAME_WORDS}: it names a consumer group and a folder"
 OWN_PREFIX = "_headrace"
 
 

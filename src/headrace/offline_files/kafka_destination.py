@@ -10,14 +10,14 @@ from confluent_kafka import KafkaException
 from headrace.errors import BrokerUnreachableError, LoaderRunningError, TopicMissingError
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, Clock, EventCheck, largest_message
-from headrace.kafka.changelog import ensure_changelog
-from headrace.kafka.client import ClientConfig, describe
-from headrace.kafka.dead_letter_writer import dead_letter_records
-from headrace.kafka.dead_letters import OFFLINE_FILES
-from headrace.kafka.sending import ProducerRecord
-from headrace.kafka.table import read_table
-from headrace.kafka.topics import ensure_dead_letters
-from headrace.kafka.transactions import (
+from headrace.kafka.admin.topics import ensure_dead_letters
+from headrace.kafka.client.client import ClientConfig, describe
+from headrace.kafka.dead_letters.letters import OFFLINE_FILES
+from headrace.kafka.dead_letters.writer import dead_letter_records
+from headrace.kafka.table.changelog import ensure_changelog
+from headrace.kafka.table.topic_table import read_table
+from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.transactions import (
     TransactionalProducer,
     TransactionFencedError,
     TransactionUnsettledError,

@@ -18,7 +18,7 @@ from headrace.offline_files.entry import BODY, Entry, RejectedEntry, digest
 from headrace.offline_files.progress import LoadProgress
 from headrace.settings import Secret
 from headrace.sinks.postgres import connection as postgres
-from headrace.sinks.postgres.json_rows import insert_rows
+from headrace.sinks.postgres.rows.json_rows import insert_rows
 
 if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection, PostgresTable

@@ -10,15 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.kafka.client import ClientConfig
-from headrace.kafka.cluster import KafkaCluster
+from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.read.cluster import KafkaCluster
 from headrace.ledger.sums import Hop
 from headrace.model import Metadata, Source, Start, Topic
 from headrace.model.durations import microseconds
-from headrace.pipelines.batch import BatchCommitter, BatchResult
-from headrace.pipelines.checkpoint import Checkpoint
-from headrace.pipelines.column_names import map_in_arrow
-from headrace.pipelines.derived_letters import DerivedLetters
+from headrace.pipelines.batch.committer import BatchCommitter, BatchResult
+from headrace.pipelines.batch.derived_letters import DerivedLetters
+from headrace.pipelines.batch.manifest import arrow_writer, manifest_schema
+from headrace.pipelines.batch.positions import CheckpointIds, NoPositions, TablePositions
+from headrace.pipelines.declaration import Pipeline, Step
 from headrace.pipelines.join.datasource import join_source
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.reader import JoinSpec
@@ -26,31 +27,30 @@ from headrace.pipelines.late_data.behind_watermark import holds_event_times, tak
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.late_data.side_table import SideTable
+from headrace.pipelines.ledger.counting.row_lineage import LINEAGE
+from headrace.pipelines.ledger.counting.step_ledger import StepLedger
+from headrace.pipelines.ledger.counting.tally import LedgerRule
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.recording import CountedRows, Ledger, PausedLedger
-from headrace.pipelines.ledger.row_lineage import LINEAGE
-from headrace.pipelines.ledger.step_ledger import StepLedger
-from headrace.pipelines.ledger.tally import LedgerRule
-from headrace.pipelines.manifest import arrow_writer, manifest_schema
-from headrace.pipelines.pipeline import Pipeline, Step
-from headrace.pipelines.plan_expressions import changed_columns
-from headrace.pipelines.positions import CheckpointIds, NoPositions, TablePositions
-from headrace.pipelines.query_plan import query_record
-from headrace.pipelines.query_record import QueryRecord
 from headrace.pipelines.references.table import ReferenceReader
 from headrace.pipelines.source.datasource import (
     kafka_source,
     row_schema,
     source_name,
 )
-from headrace.pipelines.source.reader import HEARTBEAT
+from headrace.pipelines.source.reading.reader import HEARTBEAT
+from headrace.pipelines.source.reading.rereading import Rereading
 from headrace.pipelines.source.record_columns import row_columns
-from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
-from headrace.pipelines.state_operators import keeps_state
-from headrace.pipelines.steps import SteppedRows, apply_steps
+from headrace.pipelines.start.checkpoint import Checkpoint
+from headrace.pipelines.start.plan_expressions import changed_columns
+from headrace.pipelines.start.query_plan import query_record
+from headrace.pipelines.start.query_record import QueryRecord
+from headrace.pipelines.start.state_operators import keeps_state
+from headrace.pipelines.steps.applied import SteppedRows, apply_steps
+from headrace.pipelines.steps.column_names import map_in_arrow
 from headrace.pipelines.transforms.transform import Transform, interval
 from headrace.settings import LedgerSettings, SchemaRegistrySettings
 from headrace.sinks.api import Sink, SinkContext, SinkDriver, WriterFactory

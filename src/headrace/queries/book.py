@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client import ClientConfig, describe, watermarks
-from headrace.kafka.range_reader import Record, read_backwards, read_records
+from headrace.kafka.client.client import ClientConfig, describe, watermarks
+from headrace.kafka.read.range_reader import Record, read_backwards, read_records
 from headrace.ledger.balance import Book, BookLine
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import Imbalance, WindowState

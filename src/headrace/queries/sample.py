@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kafka.client import ClientConfig, describe, watermarks
-from headrace.kafka.range_reader import read_records
+from headrace.kafka.client.client import ClientConfig, describe, watermarks
+from headrace.kafka.read.range_reader import read_records
 from headrace.model import EventSchema, OffsetRange, Topic, TopicPartition
 from headrace.pipelines.source.decode import decoder_for, record_values
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
-from headrace.queries.evaluation.kernels import Mask, is_true
+from headrace.queries.compile.arrow.kernels import Mask, is_true
 from headrace.queries.language.printer import print_expression
 from headrace.queries.language.tree import Query
 from headrace.queries.match.rules import RuleSet

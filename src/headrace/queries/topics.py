@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from headrace.errors import TopicChangeError
-from headrace.kafka.changelog import changelog_topic, possible_replication
-from headrace.kafka.client import ClientConfig, LiveTopic, describe
-from headrace.kafka.propagation import until_known
-from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
-from headrace.kafka.topics import Action, TopicChange, TopicState, ensure_topics, plan_topics
+from headrace.kafka.admin.propagation import until_known
+from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
+from headrace.kafka.admin.topics import Action, TopicChange, TopicState, ensure_topics, plan_topics
+from headrace.kafka.client.client import ClientConfig, LiveTopic, describe
+from headrace.kafka.table.changelog import changelog_topic, possible_replication
 from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.registry.topic import (

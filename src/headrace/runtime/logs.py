@@ -72,7 +72,9 @@ def log_to(
     """
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)] if stderr else []
     if file is not None:
-        from headrace.runtime.log_file import LogFile  # with sockets: few commands write a log
+        from headrace.runtime.files.log_file import (
+            LogFile,  # with sockets: few commands write a log
+        )
 
         file.parent.mkdir(parents=True, exist_ok=True)
         handlers.append(LogFile(file, encoding="utf-8", delay=True))

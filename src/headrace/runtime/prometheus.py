@@ -9,7 +9,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from headrace.metrics import Metric
-from headrace.runtime.ports import require_free
+from headrace.runtime.servers.ports import require_free
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -14,8 +14,8 @@ import msgspec
 from headrace.events.times import TimeMs
 from headrace.metrics import Metric
 from headrace.runtime.clock import now_in_ms
+from headrace.runtime.files.json_files import read_json, write_passing
 from headrace.runtime.instance_name import process_name
-from headrace.runtime.json_files import read_json, write_passing
 from headrace.service.figures import Measured
 
 if TYPE_CHECKING:

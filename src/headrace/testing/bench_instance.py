@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from headrace.kafka.client import producer
-from headrace.kafka.start_positions import StartPosition
+from headrace.kafka.client.client import producer
+from headrace.kafka.group.start_positions import StartPosition
 from headrace.model import DeadLetter, TopicPartition
 from headrace.runtime.clock import Clock
 from headrace.workers.counts import Counts
+from headrace.workers.declaration import Worker
 from headrace.workers.failures.failure_log import FailureLog
 from headrace.workers.failures.failures import Failures
 from headrace.workers.function_task import is_tombstone
@@ -28,7 +29,6 @@ from headrace.workers.record import received
 from headrace.workers.retry_topics import retry_topics
 from headrace.workers.states import LaneState
 from headrace.workers.task import Headers, Send, WorkerRecord, WorkerTask
-from headrace.workers.worker import Worker
 
 Result = TypeVar("Result")
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import RecordsDeletedError, TopicMissingError
-from headrace.kafka.cluster import LivePositions
-from headrace.kafka.log_cuts import Seen
-from headrace.kafka.range_reader import Chunk
-from headrace.kafka.replayed import PartitionId, Window, addressees
+from headrace.kafka.dead_letters.replayed import PartitionId, Window, addressees
+from headrace.kafka.read.cluster import LivePositions
+from headrace.kafka.read.log_cuts import Seen
+from headrace.kafka.read.range_reader import Chunk
 from headrace.model import OffsetRange, TopicPartition
 
 CHUNK_RECORDS = 1_000
@@ -58,7 +58,7 @@ class _Topic:
 
 @dataclass
 class MemoryCluster:
-    """Topics in this process; see :class:`headrace.kafka.cluster.Cluster` for the contract."""
+    """Topics in this process; see :class:`headrace.kafka.read.cluster.Cluster` for the contract."""
 
     _topics: dict[str, _Topic] = field(default_factory=dict)
     _groups: dict[tuple[str, str], dict[int, Seen]] = field(default_factory=dict)

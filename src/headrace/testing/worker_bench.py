@@ -13,8 +13,8 @@ from typing import Any, Self
 import msgspec
 
 from headrace.errors import WorkerStateError
-from headrace.events.avro_references import AvroSchemas
-from headrace.events.event_json import event_json
+from headrace.events.avro.references import AvroSchemas
+from headrace.events.parsing.event_json import event_json
 from headrace.events.written import EventWriter, event_writer, written_schema
 from headrace.model import (
     Avro,
@@ -29,9 +29,9 @@ from headrace.model import (
 )
 from headrace.testing.bench_instance import BenchInstance, FedRecord, SentRecord
 from headrace.testing.stepped_loop import SteppedLoop
+from headrace.workers.declaration import Worker
 from headrace.workers.function_task import FunctionFactory
 from headrace.workers.task import Headers, WorkerTask
-from headrace.workers.worker import Worker
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _PATIENCE = timedelta(seconds=5)

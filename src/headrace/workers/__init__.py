@@ -24,57 +24,10 @@ The way of a record through an instance, all on its event loop but for (1) and o
    first offset that is not done, and in the metadata what is done beyond it.
 """
 
-from typing import TYPE_CHECKING, Any
+import lazy_loader
 
 from headrace.errors import InvalidRecordError
-from headrace.workers.partitioner import KeyHash, OneToOne, RoundRobin, WorkerPartitioner
-from headrace.workers.policy import DeadLetters, Retry, RetryTopics, Skip, Stop
-from headrace.workers.task import (
-    BatchWorkerTask,
-    RecordStatusObserver,
-    Send,
-    WorkerRecord,
-    WorkerSubpartition,
-    WorkerTask,
-)
-from headrace.workers.worker import Worker, worker
 
-if TYPE_CHECKING:
-    from headrace.workers.instance import WorkerInstance
-    from headrace.workers.monitoring.metrics_server import run_with_metrics
-
-__all__ = [
-    "BatchWorkerTask",
-    "DeadLetters",
-    "InvalidRecordError",
-    "KeyHash",
-    "OneToOne",
-    "RecordStatusObserver",
-    "Retry",
-    "RetryTopics",
-    "RoundRobin",
-    "Send",
-    "Skip",
-    "Stop",
-    "Worker",
-    "WorkerInstance",
-    "WorkerPartitioner",
-    "WorkerRecord",
-    "WorkerSubpartition",
-    "WorkerTask",
-    "run_with_metrics",
-    "worker",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Imports what runs a worker on first use: declaring one needs no Kafka client."""
-    if name == "WorkerInstance":
-        from headrace.workers.instance import WorkerInstance
-
-        return WorkerInstance
-    if name == "run_with_metrics":
-        from headrace.workers.monitoring.metrics_server import run_with_metrics
-
-        return run_with_metrics
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Declaring a worker needs no Kafka client, and the help of commands needs no worker.
+__getattr__, __dir__, _own = lazy_loader.attach_stub(__name__, __file__)
+__all__ = ["InvalidRecordError", *_own]  # noqa: PLE0604 - names of the stub

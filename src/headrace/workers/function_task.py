@@ -13,9 +13,9 @@ from headrace.model import Registered, Topic
 from headrace.workers.task import RecordStatusObserver, WorkerRecord, WorkerTask
 
 if TYPE_CHECKING:
-    from headrace.events.avro import SchemaLookup
+    from headrace.events.avro.values import SchemaLookup
     from headrace.events.instances import EventReader
-    from headrace.events.protobuf import ProtobufLookup
+    from headrace.events.protobuf.values import ProtobufLookup
 
 Function: TypeAlias = Callable[..., Any]
 Readers: TypeAlias = "Mapping[str, EventReader]"

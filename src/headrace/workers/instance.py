@@ -16,8 +16,8 @@ from headrace.errors import (
     CommittedOffsetError,
     TopicMissingError,
 )
-from headrace.kafka.client import ClientConfig, topic_ids
-from headrace.kafka.subscription import Membership, Taken
+from headrace.kafka.client.client import ClientConfig, topic_ids
+from headrace.kafka.group.subscription import Membership, Taken
 from headrace.model import TopicPartition
 from headrace.runtime.error_text import error_message, exc_info
 from headrace.service.status import State
@@ -25,6 +25,7 @@ from headrace.workers.consumer_group.group_consumer import GroupConsumer
 from headrace.workers.consumer_group.needed_topics import ensure_needed_topics
 from headrace.workers.consumer_group.pause_requests import PauseRequests
 from headrace.workers.counts import Counts
+from headrace.workers.declaration import Worker
 from headrace.workers.failures.dead_letters import BatchedDeadLetters
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
@@ -36,7 +37,6 @@ from headrace.workers.record import received
 from headrace.workers.retry_topics import consumed_topics, retry_topics
 from headrace.workers.states import INSTANCE, transition
 from headrace.workers.timing import WorkerTiming
-from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it

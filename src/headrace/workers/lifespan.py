@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import LifespanEndedError, TaskTimeoutError
+from headrace.workers.declaration import Lifespan, Worker
 from headrace.workers.task import WorkerTask
 from headrace.workers.timing import WorkerTiming
-from headrace.workers.worker import Lifespan, Worker
 
 
 class SharedResources:

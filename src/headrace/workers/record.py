@@ -8,9 +8,9 @@ import confluent_kafka
 import msgspec
 
 from headrace.errors import InvalidRecordError
-from headrace.kafka.headers import foreign_headers, headers_of
-from headrace.kafka.log_cuts import epoch_of
-from headrace.kafka.replayed import parted
+from headrace.kafka.client.headers import foreign_headers, headers_of
+from headrace.kafka.dead_letters.replayed import parted
+from headrace.kafka.read.log_cuts import epoch_of
 from headrace.model import TopicPartition
 from headrace.workers.retry_topics import RETRY_HEADER_PREFIX
 from headrace.workers.task import Headers, WorkerRecord

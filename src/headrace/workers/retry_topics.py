@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.kafka.headers import foreign_headers, header_text
+from headrace.kafka.client.headers import foreign_headers, header_text
+from headrace.workers.declaration import Worker
 from headrace.workers.policy import RetryTopics
 from headrace.workers.task import Headers, WorkerRecord
-from headrace.workers.worker import Worker
 
 RETRY_HEADER_PREFIX = "headrace-retry-"
 

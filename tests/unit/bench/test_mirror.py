@@ -9,7 +9,7 @@ from bench.peers.java_program import locked_version
 from bench.report import PAGE
 from bench.setup import Setup
 
-from headrace.control import load_project
+from headrace.project import load_project
 from headrace.settings import load_settings
 
 RUN = "headrace-mirror-2-round-1"

@@ -11,7 +11,7 @@ from bench.peers.writer import Written, hours_to_catch_up, rows
 from bench.usage import Usage
 from rich.console import Console
 
-from headrace.runtime.java import find_java
+from headrace.runtime.java.installation import find_java
 
 
 def run(messages_per_second, cpu_seconds=4.0):

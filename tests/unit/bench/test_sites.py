@@ -12,9 +12,9 @@ from bench.live_traffic import Arrival, quantile
 from bench.loader import Content, Expected, placed_views
 from bench.report import PAGE
 
-from headrace.control import load_project
-from headrace.kafka.layout import read_layout
+from headrace.kafka.embedded.layout import read_layout
 from headrace.model import event_schema
+from headrace.project import load_project
 from headrace.settings import load_settings
 
 FIELDS = set(event_schema(View).names)

@@ -32,12 +32,13 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Missing())
-import headrace.cli.views
+import headrace
 # Views of commands that ask for an extra.
-EXTRAS = {"ledger", "matched_events", "queries", "query_answers", "query_instances", "reprocess"}
-for module in pkgutil.iter_modules(headrace.cli.views.__path__):
-    if module.name not in EXTRAS:
-        importlib.import_module(f"headrace.cli.views.{module.name}")
+EXTRAS = ("operations.reconciling", "pipelines.reprocessing", "queries")
+for module in pkgutil.walk_packages(headrace.__path__, "headrace."):
+    owner, _, name = module.name.removeprefix("headrace.").rpartition(".")
+    if name == "views" and not owner.startswith(EXTRAS):
+        importlib.import_module(module.name)
 from headrace.cli.main import main
 main()
 """

@@ -16,15 +16,15 @@ from headrace.cli.closed_pipe import ReaderGoneError, end_output, interrupt_when
 
 _TAIL = """
 import sys, time
-import headrace.control.tail
-from headrace.kafka.tail import TailedRecord
+import headrace.topics.tail
+from headrace.kafka.read.tail import TailedRecord
 
 def records(*_):
     yield TailedRecord("views", 0, 1, -1, None, (), b"{}")
     while True:
         time.sleep(0.1)
 
-headrace.control.tail.tail_topic = records
+headrace.topics.tail.tail_topic = records
 from headrace.cli import main
 main(["tail", "page-views", "--project", *sys.argv[1:]])
 """

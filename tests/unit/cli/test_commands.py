@@ -15,9 +15,9 @@ from deltalake import DeltaTable, TableFeatures, write_deltalake
 from headrace import __version__
 from headrace.cli import main
 from headrace.cli.session import EXIT_CODES
-from headrace.kafka.brokers import Brokers
-from headrace.kafka.client import LiveTopic
-from headrace.kafka.topics import TopicState
+from headrace.kafka.admin.topics import TopicState
+from headrace.kafka.client.brokers import Brokers
+from headrace.kafka.client.client import LiveTopic
 from headrace.pipelines.status import PipelineStatus
 from headrace.service.status import State, StatusFolder
 
@@ -173,10 +173,12 @@ def test_a_plan_can_tell_by_its_exit_code_that_there_are_changes(at):
 def test_a_refused_change_is_exit_code_three(at, monkeypatch):
     config = {"cleanup.policy": "delete", "retention.ms": "604800000"}
     state = TopicState(LiveTopic("page-views", "id", 8, 1), config, frozenset(config))
-    monkeypatch.setattr("headrace.control.plan.broker_config", lambda _: {})
-    monkeypatch.setattr("headrace.control.plan.topic_states", lambda *_: {"page-views": state})
+    monkeypatch.setattr("headrace.operations.planning.plan.broker_config", lambda _: {})
+    monkeypatch.setattr(
+        "headrace.operations.planning.plan.topic_states", lambda *_: {"page-views": state}
+    )
     brokers = Brokers(1, {"auto.create.topics.enable": "true"})
-    monkeypatch.setattr("headrace.control.plan.describe_brokers", lambda _: brokers)
+    monkeypatch.setattr("headrace.operations.planning.plan.describe_brokers", lambda _: brokers)
     found = answer("plan", *at, code=3)
     assert "auto.create.topics.enable" in found["warnings"][0]["message"]
     assert [one["action"] for one in found["changes"]] == ["refused", "create"]
@@ -278,8 +280,10 @@ def test_a_run_without_pipelines_says_how_workers_are_run(folder, at):
 
 def test_a_partition_that_the_topic_does_not_have_is_not_paused(at, monkeypatch):
     live = LiveTopic("page-views", "id", 6, 1)
-    monkeypatch.setattr("headrace.control.checkpoints.broker_config", lambda _: {})
-    monkeypatch.setattr("headrace.control.checkpoints.describe", lambda *_: {"page-views": live})
+    monkeypatch.setattr("headrace.pipelines.start.checkpoints.broker_config", lambda _: {})
+    monkeypatch.setattr(
+        "headrace.pipelines.start.checkpoints.describe", lambda *_: {"page-views": live}
+    )
     name = "page-views-to-lake"
     assert answer("pause", name, "page-views/5", *at)["paused_partitions"] == ["page-views/5"]
     result = run("pause", name, "page-views/9", *at)
@@ -319,7 +323,7 @@ def test_an_unexpected_failure_is_one_line_and_a_log(folder, at, monkeypatch):
     def fail(_: object) -> None:
         raise ZeroDivisionError("by accident")
 
-    monkeypatch.setattr("headrace.control.plan.make_plan", fail)
+    monkeypatch.setattr("headrace.operations.planning.plan.make_plan", fail)
     result = run("plan", *at)
     log = folder / ".headrace" / "headrace.log"
     assert result.exit_code == 1
@@ -334,7 +338,7 @@ def test_debug_shows_the_traceback(at, monkeypatch):
     def fail(_: object) -> None:
         raise ZeroDivisionError("by accident")
 
-    monkeypatch.setattr("headrace.control.plan.make_plan", fail)
+    monkeypatch.setattr("headrace.operations.planning.plan.make_plan", fail)
     assert isinstance(run("plan", "--debug", *at).exception, ZeroDivisionError)
 
 
@@ -342,7 +346,7 @@ def test_ctrl_c_is_exit_code_130(at, monkeypatch):
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headrace.control.plan.make_plan", interrupt)
+    monkeypatch.setattr("headrace.operations.planning.plan.make_plan", interrupt)
     assert run("plan", *at).exit_code == 130
 
 

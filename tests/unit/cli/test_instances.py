@@ -8,7 +8,9 @@ from dataclasses import replace
 from rich.console import Console
 from tests.unit.service.samples import EMITTER, MERGER, MIRROR
 
-from headrace.cli.views import matched_events, mergers, mirrors
+from headrace.links.merger import views as mergers
+from headrace.links.mirror import views as mirrors
+from headrace.queries.emit import view as matched_events
 
 
 def shown(group):

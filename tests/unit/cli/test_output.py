@@ -12,40 +12,40 @@ from pathlib import Path
 
 import pytest
 
-import headrace.cli.views.plan  # noqa: F401  registers the view
+import headrace.operations.planning.views  # noqa: F401  registers the view
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
+from headrace.cli.lifecycle import PausedPartitions, Stopping
 from headrace.cli.screen import MAX_SHOWN_BYTES
-from headrace.cli.views.dead_letters import (
+from headrace.errors import Problem, ProjectError, TopicRecreatedError
+from headrace.ingest.tokens.token import Token
+from headrace.ingest.views import NewToken, Serving, TokenList
+from headrace.kafka.dead_letters.letters import StoredDeadLetter
+from headrace.kafka.dead_letters.replay import Replay
+from headrace.kafka.group.groups import ConsumerGroup
+from headrace.links.merger.standing import MergerStanding
+from headrace.links.merger.views import MergerStandings
+from headrace.links.mirror.standing import MirrorStanding
+from headrace.links.mirror.status import MirrorStatus
+from headrace.links.mirror.views import MirrorStandings, mirroring
+from headrace.model import DeadLetter, TopicPartition
+from headrace.operations.planning.plan import PipelineRoute, Plan
+from headrace.operations.servers.views import ProjectStatus, fetching
+from headrace.operations.sizing.measuring import Consumed, Measurement, Produced, Sending
+from headrace.operations.sizing.sizes import TopicLoad, size
+from headrace.operations.sizing.views import SizeResult, measuring
+from headrace.pipelines.start.checkpoints import CheckpointStatus, PartitionPositions
+from headrace.pipelines.views import Compacted, PipelineCheckpoint
+from headrace.project.services import ClusterAddress, Server, Services
+from headrace.settings import Rate
+from headrace.sinks.api import CompactionResult
+from headrace.topics.dead_letters.held_letters import TopicDeadLetters
+from headrace.topics.dead_letters.views import (
     DeadLetterContents,
     DeadLetterCounts,
     DeadLetterList,
     ReplayResult,
 )
-from headrace.cli.views.ingest import NewToken, Serving, TokenList
-from headrace.cli.views.lifecycle import PausedPartitions, Stopping
-from headrace.cli.views.mergers import MergerStandings
-from headrace.cli.views.mirrors import MirrorStandings, mirroring
-from headrace.cli.views.pipelines import Compacted, PipelineCheckpoint
-from headrace.cli.views.services import ProjectStatus, fetching
-from headrace.cli.views.size import SizeResult, measuring
-from headrace.control.checkpoints import CheckpointStatus, PartitionPositions
-from headrace.control.dead_letters import TopicDeadLetters
-from headrace.control.measuring import Consumed, Measurement, Produced, Sending
-from headrace.control.mergers import MergerStanding
-from headrace.control.mirrors import MirrorStanding
-from headrace.control.plan import PipelineRoute, Plan
-from headrace.control.services import ClusterAddress, Server, Services
-from headrace.control.sizing import TopicLoad, size
-from headrace.errors import Problem, ProjectError, TopicRecreatedError
-from headrace.ingest.tokens.token import Token
-from headrace.kafka.dead_letters import StoredDeadLetter
-from headrace.kafka.groups import ConsumerGroup
-from headrace.kafka.replay import Replay
-from headrace.links.mirror.status import MirrorStatus
-from headrace.model import DeadLetter, TopicPartition
-from headrace.settings import Rate
-from headrace.sinks.api import CompactionResult
 
 LETTER = StoredDeadLetter(
     DeadLetter(
@@ -255,8 +255,8 @@ def test_a_warning_leaves_stdout_alone(capsys):
 PROGRAM = """
 import subprocess
 from headrace.cli.json_output import JsonOutput
-from headrace.cli.views.lifecycle import Stopping
-from headrace.cli.views.size import measuring
+from headrace.cli.lifecycle import Stopping
+from headrace.operations.sizing.views import measuring
 
 output = JsonOutput()
 with output.live(measuring):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.events.envelopes import splitter_of, wrapped
-from headrace.events.splitting import UnsplittableError
+from headrace.events.parsing.splitting import UnsplittableError
 from headrace.model import ArrayEnvelope, LinesEnvelope, ObjectEnvelope
 
 OBJECT = ObjectEnvelope(

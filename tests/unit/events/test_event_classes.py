@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.events.avro import AvroWriter, avro_schema
+from headrace.events.avro.values import AvroWriter, avro_schema
 from headrace.events.instances import event_reader
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import EventCheck

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from headrace.errors import InvalidRecordError, UnknownFormatError
-from headrace.events.avro import HEADER, AvroWriter, avro_schema
+from headrace.events.avro.values import HEADER, AvroWriter, avro_schema
 from headrace.events.instances import event_reader
 from headrace.model import Avro, EpochMillis, Topic
 from headrace.pipelines.source.decode.avro import AvroDecoder

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headrace.control.tail import TailOptions
 from headrace.events.times import milliseconds_since_1970
 from headrace.testing import WorkerBench
+from headrace.topics.tail import TailOptions
 from headrace.workers import WorkerTask
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from headrace.kafka import table as table_module
-from headrace.kafka.table import MAX_IDLE_SECONDS, HeldTable, held_table, live_positions
+from headrace.kafka.table import topic_table as table_module
+from headrace.kafka.table.topic_table import MAX_IDLE_SECONDS, HeldTable, held_table, live_positions
 from headrace.testing.memory import MemoryCluster
 
 TOPIC = "keys"

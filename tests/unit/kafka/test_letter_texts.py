@@ -3,10 +3,10 @@
 import confluent_kafka
 import pytest
 
-from headrace.kafka.dead_letters import dead_letter_record
-from headrace.kafka.headers import header_text
-from headrace.kafka.replayed import PartitionId, addressees
-from headrace.kafka.sending import ProducerRecord, send_each
+from headrace.kafka.client.headers import header_text
+from headrace.kafka.dead_letters.letters import dead_letter_record
+from headrace.kafka.dead_letters.replayed import PartitionId, addressees
+from headrace.kafka.write.sending import ProducerRecord, send_each
 from headrace.model import DeadLetter, TopicPartition
 
 KIB = 1024

@@ -12,10 +12,10 @@ from tests.mock_brokers import MockBrokers
 from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka import client
-from headrace.kafka.client import committed, non_producer_settings
+from headrace.kafka.client import client
+from headrace.kafka.client.client import committed, non_producer_settings
 from headrace.model import TopicPartition
-from headrace.runtime.ports import free_ports
+from headrace.runtime.servers.ports import free_ports
 
 ALIVE, DOWN = 1, 2
 METADATA, API_VERSIONS, CREATE_TOPICS = 3, 18, 19

@@ -7,9 +7,10 @@ from confluent_kafka import KafkaError
 from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka import lost_brokers, tail
-from headrace.kafka import table as table_module
-from headrace.kafka.table import TableFollower
+from headrace.kafka.client import lost_brokers
+from headrace.kafka.read import tail
+from headrace.kafka.table import topic_table as table_module
+from headrace.kafka.table.topic_table import TableFollower
 from headrace.model import TopicPartition
 
 

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError, LinkNoPartitionError, LinkRecordError
-from headrace.kafka.resume import Position
-from headrace.kafka.transactions import TransactionUnsettledError
+from headrace.kafka.read.resume import Position
+from headrace.kafka.write.transactions import TransactionUnsettledError
 from headrace.links import instance as instance_module
 from headrace.links.mirror import instance as mirror_module
 from headrace.links.mirror.instance import MirrorInstance

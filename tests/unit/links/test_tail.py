@@ -7,8 +7,8 @@ import pytest
 from tests.mock_brokers import MockBrokers
 from tests.waiting import FLUSH_SECONDS
 
+from headrace.kafka.origin import ORIGIN, Origin
 from headrace.links import tail
-from headrace.links.origin import ORIGIN, Origin
 from headrace.links.tail import Copies, last_origins, offsets_since
 from headrace.model import TopicPartition
 

@@ -7,14 +7,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError, LinkRecordError
-from headrace.kafka import broker_errors
-from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
+from headrace.kafka.client import broker_errors
+from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.links import writing
-from headrace.links.columns import TIMESTAMP
 from headrace.links.mirror.link import Link
 from headrace.links.target import Rejection
 from headrace.links.writing import RejectedBatchError, TransferWriter
 from headrace.model import TopicPartition
+from headrace.spark.header_columns import TIMESTAMP
 
 TARGET = {"bootstrap.servers": "127.0.0.1:1"}
 LINK = Link("m", "headrace.mirror.m", "waw", "central", {}, TARGET, {"a": "waw.a"})

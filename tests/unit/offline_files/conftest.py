@@ -7,17 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.offline_files import (
-    Entry,
-    FileOrder,
-    LoadPlan,
-    LoadProgress,
-    LoadStats,
-    RejectedEntry,
-    UnknownCommitStateError,
-    find_files,
-    load,
-)
+from headrace.offline_files.destination import UnknownCommitStateError
+from headrace.offline_files.entry import Entry, RejectedEntry
+from headrace.offline_files.files import FileOrder, find_files
+from headrace.offline_files.loading import LoadPlan, LoadStats, load
+from headrace.offline_files.progress import LoadProgress
 
 MAX_BODY_BYTES = 100_000
 

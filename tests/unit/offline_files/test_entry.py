@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from tests.offline_lines import ARTICLE, line, packed
 
-from headrace.offline_files import Entry, Line, RejectedEntry, entry, read_line
-from headrace.offline_files.files import End
+from headrace.offline_files import entry
+from headrace.offline_files.entry import Entry, RejectedEntry, read_line
+from headrace.offline_files.files import End, Line
 
 from .conftest import MAX_BODY_BYTES
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OfflineFilesError
-from headrace.offline_files import FileOrder, OfflineFile, files, find_files, read_file
-from headrace.offline_files.files import End, natural
+from headrace.offline_files import files
+from headrace.offline_files.files import End, FileOrder, OfflineFile, find_files, natural, read_file
 
 
 def names(folder, order=FileOrder.NAME, pattern="*"):

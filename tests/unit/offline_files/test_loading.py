@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.offline_lines import line, write
 
 from headrace.errors import CounterReusedError, SinkError
-from headrace.offline_files import FileOrder, read_file
-from headrace.offline_files.files import FileIdentity, remove_file
+from headrace.offline_files.files import FileIdentity, FileOrder, read_file, remove_file
 
 from .conftest import Memory
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import CounterReusedError, OfflineFilesError
-from headrace.offline_files import LoadProgress
-from headrace.offline_files.progress import MAX_RANGES
+from headrace.offline_files.progress import MAX_RANGES, LoadProgress
 
 COUNTERS = st.sets(st.integers(0, 60))
 

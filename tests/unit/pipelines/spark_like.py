@@ -15,27 +15,32 @@ from headrace.errors import CheckpointBehindTableError, CheckpointLostError
 from headrace.events.event_hash import hash_positions
 from headrace.ledger.sums import Fate, Hop
 from headrace.model import DeadLetter, Topic
-from headrace.pipelines.batch import BatchCommitter
-from headrace.pipelines.checkpoint import CheckpointFolder
-from headrace.pipelines.derived_letters import DerivedLetters
+from headrace.pipelines.batch.committer import BatchCommitter
+from headrace.pipelines.batch.derived_letters import DerivedLetters
+from headrace.pipelines.batch.manifest import manifest_table, write_rows
+from headrace.pipelines.batch.positions import CheckpointIds, TablePositions
 from headrace.pipelines.late_data.side_table import SideTable
+from headrace.pipelines.ledger.counting.tally import (
+    LedgerColumns,
+    LedgerRule,
+    RangeTally,
+    SinkTally,
+)
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.recording import CountedRows, Ledger, PausedLedger
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
-from headrace.pipelines.ledger.tally import LedgerColumns, LedgerRule, RangeTally, SinkTally
-from headrace.pipelines.manifest import manifest_table, write_rows
-from headrace.pipelines.positions import CheckpointIds, TablePositions
-from headrace.pipelines.resets import Resets
-from headrace.pipelines.source.initial import read_initial, write_initial
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
+from headrace.pipelines.source.planning.initial import read_initial, write_initial
 from headrace.pipelines.source.report import LateCounts, RangeReport
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
-from headrace.pipelines.start_checks import StartChecks
-from headrace.runtime import storage
+from headrace.pipelines.start.checkpoint import CheckpointFolder
+from headrace.pipelines.start.checks import StartChecks
+from headrace.pipelines.start.resets import Resets
 from headrace.sinks.api import SinkContext, SinkDriver, WriterFactory
-from headrace.sinks.lake.delta_log import DeltaLog
-from headrace.sinks.lake.table import read_table
+from headrace.sinks.lake.delta.log import DeltaLog
+from headrace.sinks.lake.delta.table import read_table
+from headrace.storage import files as storage
 from headrace.testing import MemoryCluster
 
 ROWS = pa.schema([("partition", pa.int64()), ("offset", pa.int64())])
@@ -346,13 +351,13 @@ def without_kafka(monkeypatch):
     def find_written(client, *_):
         return [SimpleNamespace(letter=letter, written_ms=0) for letter in client.letters]
 
-    module = "headrace.kafka.dead_letter_writer"
+    module = "headrace.kafka.dead_letters.writer"
     monkeypatch.setattr(f"{module}.send_each", send_each)
     monkeypatch.setattr(f"{module}.find_written", find_written)
     monkeypatch.setattr(f"{module}.topic_ids", lambda _, names: dict.fromkeys(names, ""))
     monkeypatch.setattr(f"{module}.dead_letter_record", lambda letter, *_: letter)
     monkeypatch.setattr(
-        "headrace.pipelines.group_offsets.commit_offsets",
+        "headrace.pipelines.batch.group_offsets.commit_offsets",
         lambda client, _, offsets, __: client.committed.update(offsets),
     )
 

@@ -7,8 +7,8 @@ import pytest
 from tests.unit.pipelines.spark_like import Crashed, Site, without_kafka
 
 from headrace.errors import SinkError, SinkUnavailableError
-from headrace.pipelines.commit_rows import commit_rows
-from headrace.pipelines.manifest import write_rows
+from headrace.pipelines.batch.commit_rows import commit_rows
+from headrace.pipelines.batch.manifest import write_rows
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import CommitRejection, RejectedValues, Transaction
 

@@ -4,9 +4,9 @@ import pytest
 
 from headrace import Lake, Pipeline
 from headrace.errors import DeadLetterLimitError
-from headrace.kafka.dead_letter_limiter import BadRuns
+from headrace.kafka.dead_letters.limiter import BadRuns
 from headrace.model import DeadLetter, DeadLetterLimit, OffsetRange, Topic, TopicPartition
-from headrace.pipelines.limit_check import LimitCheck
+from headrace.pipelines.batch.limit_check import LimitCheck
 from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.staging import StepReport
 from headrace.sinks.api import RejectedValues

@@ -5,8 +5,8 @@ from typing import TypedDict
 import pytest
 
 from headrace import Lake, Pipeline, Source, Topic, count_windows, deduplicate
-from headrace.control.pipeline_rules import pipeline_faults
-from headrace.pipelines.run_figures import RunFigures
+from headrace.pipelines.rules import pipeline_faults
+from headrace.pipelines.run.figures import RunFigures
 from headrace.pipelines.source.state import SourceState
 
 

@@ -33,15 +33,15 @@ from headrace.errors import (
     TableBehindCheckpointError,
 )
 from headrace.model import TopicPartition
-from headrace.pipelines.checkpoint import CurrentCheckpoint
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.reprocessing.part import ReprocessedPart
 from headrace.pipelines.reprocessing.plan import ReprocessPlan
 from headrace.pipelines.reprocessing.ranges import TimeRange
-from headrace.pipelines.source.initial import read_initial
-from headrace.sinks.lake.data_file import WriteSpec
+from headrace.pipelines.source.planning.initial import read_initial
+from headrace.pipelines.start.checkpoint import CurrentCheckpoint
+from headrace.sinks.lake.delta.table import LakeTable
+from headrace.sinks.lake.files.data_file import WriteSpec
 from headrace.sinks.lake.layout import TableLayout
-from headrace.sinks.lake.table import LakeTable
 
 
 @pytest.fixture

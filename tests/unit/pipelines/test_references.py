@@ -6,14 +6,14 @@ import pytest
 from tests.contracts.source import drained, event, spec
 
 from headrace import Lake, Pipeline, Topic, enrich
-from headrace.control.pipeline_rules import pipeline_faults
 from headrace.errors import ReferenceRecreatedError, ReferenceTooLargeError
-from headrace.kafka.table import TopicPosition, live_positions
+from headrace.kafka.table.topic_table import TopicPosition, live_positions
 from headrace.model import Json, event_schema
-from headrace.pipelines.checkpoint import PlannedBatch
 from headrace.pipelines.references.table import ReferenceReader, ReferenceSpec, ReferenceTable
+from headrace.pipelines.rules import pipeline_faults
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.pipelines.source.planner import Planner
+from headrace.pipelines.source.planning.planner import Planner
+from headrace.pipelines.start.checkpoint import PlannedBatch
 from headrace.testing.memory import MemoryCluster
 
 

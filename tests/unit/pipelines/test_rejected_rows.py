@@ -5,10 +5,10 @@ from tests.unit.pipelines.spark_like import Frame, Site, Watched, without_kafka
 
 from headrace.errors import SinkUnavailableError
 from headrace.model import DeadLetter, TopicPartition
-from headrace.pipelines.derived_letters import DerivedLetters
+from headrace.pipelines.batch.derived_letters import DerivedLetters
+from headrace.pipelines.batch.manifest import manifest_table
+from headrace.pipelines.batch.positions import CheckpointIds
 from headrace.pipelines.late_data.side_table import SideTable
-from headrace.pipelines.manifest import manifest_table
-from headrace.pipelines.positions import CheckpointIds
 from headrace.pipelines.source.report import LateCounts
 from headrace.sinks.api import CommitRejection, CommitResult, RejectedValues, SinkDriver
 

@@ -15,8 +15,8 @@ from headrace.errors import (
     SinkUnavailableError,
 )
 from headrace.model import Topic
-from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
-from headrace.pipelines.run import Deployment, PipelineRun
+from headrace.pipelines.run.pipeline_run import Deployment, PipelineRun
+from headrace.pipelines.start.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.service.status import State
 from headrace.settings.model import RestartSettings, Settings
 
@@ -132,10 +132,10 @@ def queries(tmp_path, monkeypatch):
             folder=folder, checkpoint=lambda: current, check_query=lambda *_: None
         )
 
-    monkeypatch.setattr("headrace.pipelines.run.StartChecks", checks)
-    monkeypatch.setattr("headrace.pipelines.run.KafkaCluster", lambda _: None)
-    monkeypatch.setattr("headrace.pipelines.run.check_topics", lambda *_: None)
-    monkeypatch.setattr("headrace.pipelines.run.build", lambda *_: queries.graph)
+    monkeypatch.setattr("headrace.pipelines.run.pipeline_run.StartChecks", checks)
+    monkeypatch.setattr("headrace.pipelines.run.pipeline_run.KafkaCluster", lambda _: None)
+    monkeypatch.setattr("headrace.pipelines.run.pipeline_run.check_topics", lambda *_: None)
+    monkeypatch.setattr("headrace.pipelines.run.pipeline_run.build", lambda *_: queries.graph)
     return queries
 
 

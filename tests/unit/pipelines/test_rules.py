@@ -17,7 +17,7 @@ from headrace import (
     fan_out,
     filter_rows,
 )
-from headrace.control.pipeline_rules import pipeline_faults
+from headrace.pipelines.rules import pipeline_faults
 
 
 class Click:

@@ -25,11 +25,11 @@ from headrace.errors import (
     SinkError,
     TableBehindCheckpointError,
 )
-from headrace.pipelines.positions import CheckpointIds
-from headrace.pipelines.source.initial import read_initial
+from headrace.pipelines.batch.positions import CheckpointIds
 from headrace.pipelines.source.offsets import NOTHING_READ
-from headrace.runtime import storage
+from headrace.pipelines.source.planning.initial import read_initial
 from headrace.sinks.api import Transaction
+from headrace.storage import files as storage
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ import msgspec
 import pyarrow as pa
 
 from headrace.model.partitioning import partition_of_key
-from headrace.queries.aggregate.partition import PartitionAggregator
-from headrace.queries.aggregate.plan import Plans
 from headrace.queries.match.driver import events_by_partition
 from headrace.queries.match.held import LiveQueries
 from headrace.queries.match.writer import MatchPiece, MatchWriters
@@ -19,6 +17,8 @@ from headrace.queries.records.matched import Tick, decode_matched
 from headrace.queries.records.result import ResultKind, decode_result
 from headrace.queries.records.snapshots import Restored
 from headrace.queries.registry.record import RegisteredQuery, encode_query
+from headrace.queries.windows.aggregate.partition import PartitionAggregator
+from headrace.queries.windows.aggregate.plan import Plans
 
 PARTITIONS = 3
 REGISTERED = datetime(2026, 5, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
-from tests.unit.queries.evaluation.expressions import (
+from tests.unit.queries.compile.arrow.expressions import (
     BOOLEAN_PATHS,
     CONDITIONS,
     ORDERS,

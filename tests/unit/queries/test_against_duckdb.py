@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
-from tests.unit.queries.evaluation.expressions import VISIT_COLUMNS, VISITS
-from tests.unit.queries.evaluation.test_against_duckdb import DATABASE, DuckSql, without_zones
+from tests.unit.queries.compile.arrow.expressions import VISIT_COLUMNS, VISITS
+from tests.unit.queries.compile.arrow.test_against_duckdb import DATABASE, DuckSql, without_zones
 from tests.unit.queries.pipeline import (
     EventBatch,
     aggregate,
@@ -22,10 +22,10 @@ from tests.unit.queries.pipeline import (
 from tests.unit.queries.query_strategies import EVENTS, FIRST, SPAN_SECONDS, TOPIC, query_sets
 
 from headrace.model.durations import microseconds
-from headrace.queries.aggregate.window import time_text
 from headrace.queries.language import parse_query
 from headrace.queries.match.partials import facet_hash
 from headrace.queries.match.writer import MatchWriter
+from headrace.queries.windows.aggregate.window import time_text
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

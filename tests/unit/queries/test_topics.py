@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from headrace.kafka.client import LiveTopic
-from headrace.kafka.topics import Action, TopicState
+from headrace.kafka.admin.topics import Action, TopicState
+from headrace.kafka.client.client import LiveTopic
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.topics import query_topic_changes, query_topics
 

@@ -6,8 +6,9 @@ from threading import Thread
 import pytest
 
 from headrace.errors import StorageAccessError, StorageUnavailableError
-from headrace.runtime import s3, storage
 from headrace.settings import S3Settings, Secret
+from headrace.storage import files as storage
+from headrace.storage import s3
 
 OBJECT = "s3://bucket/object"
 

@@ -9,7 +9,7 @@ from headrace.errors import (
     StorageRegionError,
     StorageUnavailableError,
 )
-from headrace.runtime.s3 import _named
+from headrace.storage.s3 import _named
 
 ADDRESS = "http://127.0.0.1:9000/bucket/metadata/credential"
 

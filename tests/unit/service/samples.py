@@ -6,8 +6,8 @@ from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.links.merger.status import MergerStatus
 from headrace.links.mirror.status import MirrorStatus
 from headrace.pipelines.status import PipelineStatus
-from headrace.queries.instance.status import QueryInstanceStatus
-from headrace.queries.matched_events.status import EmitterStatus
+from headrace.queries.emit.status import EmitterStatus
+from headrace.queries.windows.instance.status import QueryInstanceStatus
 from headrace.service.status import State
 from headrace.workers.status import PartitionStatus, WorkerStatus
 

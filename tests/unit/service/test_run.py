@@ -9,17 +9,17 @@ import pytest
 from tests.unit.queries.registry.flow import write_project
 from tests.unit.service.samples import EMITTER, NOW_MS, QUERIES
 
-from headrace.control import load_project
-from headrace.control.matched_events_run import matched_events_run
 from headrace.errors import HeadraceError, MatchedEventsRunningError, TopicMissingError
-from headrace.pipelines.lock import CheckpointLock
-from headrace.queries.instance.status import QueryInstanceStatus
-from headrace.queries.matched_events.status import EmitterStatus
-from headrace.runtime.ports import free_ports
+from headrace.project import load_project
+from headrace.queries.emit.run import matched_events_run
+from headrace.queries.emit.status import EmitterStatus
+from headrace.queries.windows.instance.status import QueryInstanceStatus
+from headrace.runtime.servers.ports import free_ports
 from headrace.service.metrics import exposition
 from headrace.service.run import RunOptions, ServiceRun
 from headrace.service.status import State, StatusFolder
 from headrace.settings import load_settings
+from headrace.spark.lock import CheckpointLock
 
 RUNNING = replace(EMITTER, instance="another-1")
 NO_METRICS = RunOptions()

@@ -20,7 +20,7 @@ from tests.unit.service.samples import (
 from headrace.links.dispatcher.status import DispatcherStatus
 from headrace.links.mirror.status import MirrorStatus
 from headrace.links.status import refused_now
-from headrace.queries.instance.status import QueryInstanceStatus
+from headrace.queries.windows.instance.status import QueryInstanceStatus
 from headrace.service.status import STALE_AFTER_SECONDS, State, StatusFolder
 
 STALE_MS = int(STALE_AFTER_SECONDS * 1000)

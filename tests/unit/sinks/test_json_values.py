@@ -20,7 +20,7 @@ from headrace.sinks.bigquery.conversion import RowForm
 from headrace.sinks.json_values import NoJsonError, raw_json
 from headrace.sinks.kafka.records import RecordsOf
 from headrace.sinks.opensearch.documents import DocumentSpec, documents_of
-from headrace.sinks.postgres.copying import copyable
+from headrace.sinks.postgres.rows.copying import copyable
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 REJECTED = object()

@@ -11,7 +11,7 @@ import pytest
 
 from headrace import Topic
 from headrace.sinks.kafka.records import RecordsOf
-from headrace.sinks.postgres.copying import copyable, csv_of
+from headrace.sinks.postgres.rows.copying import copyable, csv_of
 from headrace.sinks.row_json import row_json
 
 DAY = date(2026, 11, 24)

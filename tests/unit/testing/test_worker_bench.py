@@ -21,7 +21,7 @@ from headrace.errors import (
     TaskTimeoutError,
     WorkerStateError,
 )
-from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
+from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
 from headrace.model import DeadLetterLimit, EpochMillis, Topic
 from headrace.testing import Outcome, SentRecord, WorkerBench
 from headrace.workers import (

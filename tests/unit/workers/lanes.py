@@ -3,7 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
-from headrace.kafka.start_positions import StartPosition
+from headrace.kafka.group.start_positions import StartPosition
 from headrace.model import Topic, TopicPartition
 from headrace.workers import Worker, WorkerRecord
 from headrace.workers.counts import Counts

@@ -21,8 +21,10 @@ from tests.unit.workers.test_contract import MockBench, describe
 from tests.waiting import LIMIT_SECONDS, until, wait_for
 
 from headrace.errors import LastCommitError
-from headrace.kafka import client, start_positions, table
-from headrace.kafka.subscription import Membership, Subscription
+from headrace.kafka.client import client
+from headrace.kafka.group import start_positions
+from headrace.kafka.group.subscription import Membership, Subscription
+from headrace.kafka.table import topic_table as table
 from headrace.service.status import State
 from headrace.workers import RoundRobin, WorkerInstance, WorkerTask
 from headrace.workers.consumer_group import group_consumer, needed_topics, pause_requests

@@ -9,9 +9,11 @@ from tests.integration.instances import Bench
 from tests.integration.librdkafka import handle, library
 from tests.waiting import LIMIT_SECONDS
 
-from headrace.kafka import client, start_positions, table
-from headrace.kafka.client import LiveTopic
-from headrace.kafka.subscription import Membership
+from headrace.kafka.client import client
+from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.group import start_positions
+from headrace.kafka.group.subscription import Membership
+from headrace.kafka.table import topic_table as table
 from headrace.workers.consumer_group import needed_topics, pause_requests
 
 ATTEMPT_SECONDS = 10

@@ -9,8 +9,8 @@ import pytest
 from tests.waiting import LIMIT_SECONDS, until
 
 from headrace.errors import BrokerUnreachableError, RecordRejectedError, SinkError
-from headrace.kafka import dead_letter_writer
-from headrace.kafka.dead_letters import StoredDeadLetter
+from headrace.kafka.dead_letters import writer as dead_letter_writer
+from headrace.kafka.dead_letters.letters import StoredDeadLetter
 from headrace.model import DeadLetter, Topic, TopicPartition
 from headrace.workers import RetryTopics, Worker, WorkerTask
 from headrace.workers.failures import dead_letters

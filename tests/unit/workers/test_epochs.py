@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.errors import WorkerTruncatedError
-from headrace.kafka.commits import OffsetCommit
-from headrace.kafka.log_cuts import Seen
-from headrace.kafka.start_positions import StartPosition
+from headrace.kafka.group.commits import OffsetCommit
+from headrace.kafka.group.start_positions import StartPosition
+from headrace.kafka.read.log_cuts import Seen
 from headrace.model import TopicPartition
 from headrace.workers import OneToOne, WorkerRecord
 from headrace.workers.lanes.assigned_partition import AssignedPartition

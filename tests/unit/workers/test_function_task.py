@@ -12,8 +12,8 @@ import pytest
 from pyspark import cloudpickle
 
 from headrace.errors import RegistryUnreachableError
-from headrace.events.avro_references import AvroSchemas
-from headrace.kafka.schema_registry import lookup_of
+from headrace.events.avro.references import AvroSchemas
+from headrace.kafka.admin.schema_registry import lookup_of
 from headrace.model import Avro, JsonSchema, Protobuf, Topic
 from headrace.settings import SchemaRegistrySettings, Secret
 from headrace.testing import Outcome, WorkerBench

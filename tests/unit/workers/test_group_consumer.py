@@ -9,11 +9,11 @@ from tests.unit.workers.users_errors import FALSE_ERRORS
 from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import InstanceIdInUseError, LastCommitError
-from headrace.kafka.broker_errors import Meaning
-from headrace.kafka.log_cuts import Seen
-from headrace.kafka.lost_brokers import BrokersLostError
-from headrace.kafka.start_positions import StartPosition
-from headrace.kafka.subscription import Membership, Taken
+from headrace.kafka.client.broker_errors import Meaning
+from headrace.kafka.client.lost_brokers import BrokersLostError
+from headrace.kafka.group.start_positions import StartPosition
+from headrace.kafka.group.subscription import Membership, Taken
+from headrace.kafka.read.log_cuts import Seen
 from headrace.model import Topic, TopicPartition
 from headrace.runtime.clock import now_in_ms
 from headrace.workers import Worker, WorkerTask

@@ -6,7 +6,7 @@ import pytest
 from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError
-from headrace.kafka.subscription import Membership, Taken
+from headrace.kafka.group.subscription import Membership, Taken
 from headrace.model import Topic
 from headrace.workers import Worker, WorkerTask, instance
 from headrace.workers.instance import RunningInstance

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.start_positions import StartPosition
+from headrace.kafka.group.start_positions import StartPosition
 from headrace.model import TopicPartition
 from headrace.workers import OneToOne
 from headrace.workers.lanes.assigned_partition import AssignedPartition

@@ -9,7 +9,7 @@ from tests.unit.workers.users_errors import EmptyError
 from tests.waiting import LIMIT_SECONDS, until
 
 from headrace.errors import LifespanEndedError, TaskTimeoutError
-from headrace.kafka.subscription import Membership, Taken
+from headrace.kafka.group.subscription import Membership, Taken
 from headrace.model import Topic
 from headrace.workers import Worker, WorkerTask, instance
 from headrace.workers.instance import RunningInstance

@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace import Topic, Worker, WorkerTask
 from headrace.errors import TopicMissingError
-from headrace.kafka.client import LiveTopic
-from headrace.kafka.start_positions import StartPosition
-from headrace.kafka.topics import TopicState
+from headrace.kafka.admin.topics import TopicState
+from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.group.start_positions import StartPosition
 from headrace.model import Start, TopicPartition
 from headrace.workers import DeadLetters, RetryTopics
 from headrace.workers.consumer_group import needed_topics

@@ -10,9 +10,9 @@ from tests.mock_registry import MockRegistry
 from tests.unit.workers.lanes import LaneBench
 from tests.waiting import until
 
-from headrace.events.avro import AvroWriter, avro_schema
-from headrace.events.avro_references import AvroSchemas
-from headrace.kafka.schema_registry import lookup_of
+from headrace.events.avro.references import AvroSchemas
+from headrace.events.avro.values import AvroWriter, avro_schema
+from headrace.kafka.admin.schema_registry import lookup_of
 from headrace.model import Avro, Topic, TopicPartition
 from headrace.workers import WorkerRecord
 from headrace.workers.function_task import FunctionFactory

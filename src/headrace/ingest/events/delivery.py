@@ -12,15 +12,15 @@ from confluent_kafka import KafkaError
 from headrace.ingest.events.overdue import OverdueRequests, OverdueTopics
 from headrace.ingest.events.validation import Accepted, largest_message
 from headrace.ingest.http.deadlines import Deadlines
-from headrace.kafka.broker_errors import (
+from headrace.kafka.client.broker_errors import (
     Meaning,
     delivery_failure,
     is_final_for_topic,
     is_of_record,
     meaning,
 )
-from headrace.kafka.client import ClientConfig
-from headrace.kafka.polled_producer import PolledProducer
+from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.write.polled_producer import PolledProducer
 from headrace.model import Topic
 
 _TAKEN_BACK_SECONDS = 5.0  # a purge reports at once, but through the event loop

@@ -15,7 +15,8 @@ from headrace.ingest.events.delivery import (
 )
 from headrace.ingest.events.topic_watch import TopicPresence, TopicWatch
 from headrace.ingest.events.validation import Accepted
-from headrace.ingest.spool import GroupCommit, SpoolRecord
+from headrace.ingest.spool.group import GroupCommit
+from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.topic_spools import TopicSpools
 from headrace.runtime.clock import now_in_ms
 

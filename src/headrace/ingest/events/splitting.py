@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from headrace.events.splitting import SPACE, UnsplittableError, split_array, split_lines
+from headrace.events.parsing.splitting import SPACE, UnsplittableError, split_array, split_lines
 from headrace.ingest.http.problem import RefusedRequestError, refused
 
 JSON_TYPES = ("application/json", "text/plain", "")

@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.ingest.events.validation import largest_message
-from headrace.ingest.spool import SendResult, SpoolRecord
-from headrace.kafka.broker_errors import Meaning, delivery_failure, is_of_record, meaning
-from headrace.kafka.client import ClientConfig, producer
-from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
+from headrace.ingest.spool.loader import SendResult
+from headrace.ingest.spool.record import SpoolRecord
+from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
+from headrace.kafka.client.broker_errors import Meaning, delivery_failure, is_of_record, meaning
+from headrace.kafka.client.client import ClientConfig, producer
 from headrace.model import Topic
 
 _POLL_SECONDS = 0.1

@@ -13,8 +13,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError
-from headrace.kafka.client import ClientConfig, describe
-from headrace.runtime.durable_files import replace_file
+from headrace.kafka.client.client import ClientConfig, describe
+from headrace.runtime.files.durable_files import replace_file
 
 _LOG = logging.getLogger("headrace.ingest")
 _LOOK_SECONDS = 1.0

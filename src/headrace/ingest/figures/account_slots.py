@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.ingest.mapped_file import map_file, open_shared
 from headrace.ingest.tokens.token import MAX_NAME_BYTES
-from headrace.runtime.file_locks import FileLock
+from headrace.runtime.files.file_locks import FileLock
 
 SHARED_SLOT = "0"
 """The slot of all accounts that came when the others were taken."""

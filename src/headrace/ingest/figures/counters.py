@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headrace.errors import IngestStateError
 from headrace.ingest.mapped_file import map_file, open_shared
-from headrace.runtime.file_locks import FileLock
+from headrace.runtime.files.file_locks import FileLock
 
 _WORD_BYTES = 8
 _MAX_WORKERS = 1024

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.ingest.figures.counters import Counters, Labels
-from headrace.ingest.spool import SpoolStats
+from headrace.ingest.spool.spool import SpoolStats
 from headrace.runtime.prometheus import escaped
 
 STATUSES = (

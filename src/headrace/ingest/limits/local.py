@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headrace.ingest.limits.bucket_request import BucketRequest, Limiter
 from headrace.ingest.mapped_file import map_file, open_shared
-from headrace.runtime.file_locks import FileLock
+from headrace.runtime.files.file_locks import FileLock
 
 _SLOT = struct.Struct("=16sd")
 _SLOTS = 1 << 16  # 1.5 MiB; buckets that are full again free their slots

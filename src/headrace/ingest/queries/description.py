@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.events.json_schema import JsonObject
+from headrace.events.json_schema.schemas import JsonObject
 from headrace.ingest.queries.routes import MAX_RESULTS, PREFIX
 
 _QUERY: JsonObject = {

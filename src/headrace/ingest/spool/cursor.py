@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
-from headrace.runtime.durable_files import overwrite_durably, sync_file, write_durably
+from headrace.runtime.files.durable_files import overwrite_durably, sync_file, write_durably
 
 FIRST_COUNTER = 1
 _FIELDS = struct.Struct("<QQQ")

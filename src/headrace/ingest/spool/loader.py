@@ -19,7 +19,7 @@ from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.segment import UnknownVersionError
 from headrace.ingest.spool.spool import Spool
 from headrace.ingest.spool.store import ReadableSegment
-from headrace.runtime.file_locks import FileLock, open_lock_file
+from headrace.runtime.files.file_locks import FileLock, open_lock_file
 from headrace.runtime.retrying import exponential_backoff
 
 _LOG = logging.getLogger("headrace.ingest.spool")

@@ -12,7 +12,7 @@ import msgspec
 from headrace.ingest.spool.frames import Damage
 from headrace.ingest.spool.reader import RejectedRecord
 from headrace.ingest.spool.segment import read
-from headrace.runtime.durable_files import sync_folder, write_durably
+from headrace.runtime.files.durable_files import sync_folder, write_durably
 
 _DAMAGED, _REJECTED = ".damaged", ".rejected"
 

@@ -21,7 +21,7 @@ from headrace.ingest.spool.segment import (
     segments,
 )
 from headrace.ingest.spool.store import Store
-from headrace.runtime.durable_files import write_durably
+from headrace.runtime.files.durable_files import write_durably
 
 Clock = Callable[[], float]
 

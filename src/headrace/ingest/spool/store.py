@@ -14,8 +14,8 @@ from headrace.ingest.spool.cursor import FIRST_COUNTER, CursorFile
 from headrace.ingest.spool.frames import Frame, scan
 from headrace.ingest.spool.segment import HEADER_BYTES, Segment, segments
 from headrace.ingest.spool.state import SpoolState
-from headrace.runtime.durable_files import make_private_folder, sync_file, sync_folder
-from headrace.runtime.file_locks import FileLock, open_lock_file
+from headrace.runtime.files.durable_files import make_private_folder, sync_file, sync_folder
+from headrace.runtime.files.file_locks import FileLock, open_lock_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from headrace.errors import SpoolError
-from headrace.ingest.spool import Loader, Send, Spool, SpoolLimits, SpoolStats
+from headrace.ingest.spool.loader import Loader, Send
+from headrace.ingest.spool.spool import Spool, SpoolLimits, SpoolStats
 from headrace.model import MAX_TOPIC_NAME_LENGTH, TOPIC_NAME
 
 SPOOL_FOLDER = "spool"

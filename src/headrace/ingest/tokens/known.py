@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headrace.ingest.tokens.token import Token
-from headrace.runtime.durable_files import replace_file
+from headrace.runtime.files.durable_files import replace_file
 
 _LOG = logging.getLogger("headrace.ingest")
 

@@ -17,8 +17,8 @@ from headrace.errors import (
 from headrace.links.dispatcher.route import Route
 from headrace.links.dispatcher.route_run import RouteRun
 from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
-from headrace.pipelines.lock import CheckpointLock
-from headrace.pipelines.session import SPARK_STARTS
+from headrace.spark.lock import CheckpointLock
+from headrace.spark.session import SPARK_STARTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

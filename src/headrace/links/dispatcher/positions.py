@@ -19,8 +19,8 @@ from dataclasses import replace
 import confluent_kafka
 
 from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionError, RefusedError
-from headrace.kafka.client import LiveTopic, commit, committed, describe
-from headrace.kafka.resume import (
+from headrace.kafka.client.client import LiveTopic, commit, committed, describe
+from headrace.kafka.read.resume import (
     Gap,
     LogState,
     Recreated,

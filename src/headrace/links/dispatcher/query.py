@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.links.columns import headers_or_empty
 from headrace.links.dispatcher.declaration import DispatchMode
 from headrace.links.dispatcher.route import Route
 from headrace.links.dispatcher.sent import SentRecords, is_new
-from headrace.links.spark_query import KafkaQuery, OutgoingRows, ReadTopic
 from headrace.model import TopicPartition
+from headrace.spark.header_columns import headers_or_empty
+from headrace.spark.topic_query import KafkaQuery, OutgoingRows, ReadTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

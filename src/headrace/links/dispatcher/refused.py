@@ -16,9 +16,9 @@ from headrace.links.committed_position import CommittedPosition
 from headrace.links.dispatcher.query import first_unsent, partition_query
 from headrace.links.dispatcher.route import Route
 from headrace.links.dispatcher.sent import sent_since
-from headrace.links.spark_query import KafkaQuery
 from headrace.links.target import Rejection
 from headrace.model import TopicPartition
+from headrace.spark.topic_query import KafkaQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

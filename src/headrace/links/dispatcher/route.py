@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import LinkRecordError
-from headrace.kafka.client import ClientConfig
-from headrace.links.columns import TIMESTAMP, header, headers_or_empty, origin_sites
+from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.origin import ORIGIN
 from headrace.links.dispatcher.declaration import DispatchMode, Home
-from headrace.links.origin import ORIGIN
 from headrace.links.tail import Copies
 from headrace.links.target import Rejection
 from headrace.model import TopicPartition
+from headrace.spark.header_columns import TIMESTAMP, header, headers_or_empty, origin_sites
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

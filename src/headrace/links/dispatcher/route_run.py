@@ -18,8 +18,8 @@ from headrace.errors import (
     DispatcherRunningError,
     RefusedError,
 )
-from headrace.kafka.client import latest_offsets
-from headrace.kafka.log_cuts import Seen
+from headrace.kafka.client.client import latest_offsets
+from headrace.kafka.read.log_cuts import Seen
 from headrace.links.committed_position import CommittedPosition
 from headrace.links.dispatcher.declaration import DispatchMode
 from headrace.links.dispatcher.positions import (
@@ -36,16 +36,16 @@ from headrace.links.dispatcher.status import RouteStatus
 from headrace.links.instance import SourceChangedError
 from headrace.links.refused_records import RefusedRecords
 from headrace.links.source_epochs import source_epochs
-from headrace.links.spark_query import DoneBatches, KafkaQuery
 from headrace.links.starts import Starts
 from headrace.links.target import naming_site
 from headrace.links.timing import TransferTiming
 from headrace.model import TopicPartition
-from headrace.pipelines.failures import headline, kind_of
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
 from headrace.service.restart import Fail, Refuse, RestartPolicy, Wait
 from headrace.service.status import State
+from headrace.spark.failures import headline, kind_of
+from headrace.spark.topic_query import DoneBatches, KafkaQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.kafka.log_cuts import Seen, find_cuts
+from headrace.kafka.read.log_cuts import Seen, find_cuts
 from headrace.links.committed_position import CommittedPosition
 from headrace.links.dispatcher.route import Route
 from headrace.links.tail import offsets_since

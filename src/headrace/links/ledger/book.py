@@ -10,7 +10,7 @@ from typing import ClassVar
 from headrace.ledger.balance import Remark, WindowBook
 from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
-from headrace.links.ledger.accepted import AcceptedRange
+from headrace.links.accepted import AcceptedRange
 from headrace.links.ledger.records import LinkKey
 
 _ENDED = (Fate.OUT, Fate.FILTERED, Fate.WAITING, Fate.EXPIRED, Fate.LATE, Fate.LEFT_OUT)

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from headrace.kafka.client import ClientConfig
-from headrace.kafka.resume import Position
-from headrace.kafka.topics import topic_states
+from headrace.kafka.admin.topics import topic_states
+from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.read.resume import Position
 from headrace.ledger.sums import Fate, Sums
-from headrace.links.columns import last_origin, own_time_ms, time_ms
-from headrace.links.ledger.accepted import AcceptedRange, in_force
+from headrace.links.accepted import AcceptedRange, in_force
 from headrace.links.ledger.book import LinkCount
 from headrace.links.ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
 from headrace.links.ledger.records import (
@@ -26,6 +25,7 @@ from headrace.links.ledger.records import (
 from headrace.links.target import naming_site
 from headrace.model import OffsetRange, TopicPartition
 from headrace.runtime.clock import now_in_ms
+from headrace.spark.header_columns import last_origin, own_time_ms, time_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

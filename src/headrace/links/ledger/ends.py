@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping
 
-from headrace.kafka.client import (
+from headrace.kafka.admin.topics import compacted
+from headrace.kafka.client.client import (
     ClientConfig,
     describe,
     earliest_offsets,
     high_watermarks,
     latest_offsets,
 )
-from headrace.kafka.topics import compacted
 from headrace.links.target import naming_site
 from headrace.model import OffsetRange, TopicPartition
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from headrace.kafka.client import committed
+from headrace.kafka.client.client import committed
 from headrace.ledger.sums import Fate, Sums
-from headrace.links.columns import own_time_ms
-from headrace.links.ledger.accepted import AcceptedRange, in_force
+from headrace.links.accepted import AcceptedRange, in_force
 from headrace.links.ledger.book import LinkCount
 from headrace.links.ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
 from headrace.links.ledger.records import (
@@ -27,6 +26,7 @@ from headrace.links.merger.plan import MergePlan
 from headrace.links.merger.position import InputPosition, positions_of
 from headrace.model import OffsetRange, TopicPartition
 from headrace.runtime.clock import now_in_ms
+from headrace.spark.header_columns import own_time_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.kafka.client import ClientConfig
-from headrace.kafka.java_client import java_config
+from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.java_client import java_config
 from headrace.ledger.balance import NotCountedError
 from headrace.ledger.sums import HASH_MODULUS, Fate, Sums
-from headrace.links.columns import headers_or_empty
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.failures import headline
+from headrace.spark.failures import headline
+from headrace.spark.header_columns import headers_or_empty
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import confluent_kafka
 
-from headrace.kafka.table import TableFollower
+from headrace.kafka.table.topic_table import TableFollower
 from headrace.links.instance import TransferInstance, TransferProgress
 from headrace.links.merger.merging import Merging
 from headrace.links.merger.plan import ClockSource, MergePlan

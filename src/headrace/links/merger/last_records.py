@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from headrace.kafka.client import ClientConfig, consumer, earliest_offsets, latest_offsets
-from headrace.kafka.range_reader import read_ranges
+from headrace.kafka.client.client import ClientConfig, consumer, earliest_offsets, latest_offsets
+from headrace.kafka.read.range_reader import read_ranges
 from headrace.model import OffsetRange, TopicPartition
 
 _FIRST_LOOK_OFFSETS = 16  # a record, and markers of transactions after it

@@ -12,11 +12,11 @@ import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from headrace.errors import LinkRecordError, TopicMissingError
-from headrace.kafka.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client import consumer, describe, high_watermarks
-from headrace.kafka.headers import headers_of
-from headrace.kafka.log_cuts import epoch_of
-from headrace.kafka.lost_brokers import IdleCheck
+from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
+from headrace.kafka.client.client import consumer, describe, high_watermarks
+from headrace.kafka.client.headers import headers_of
+from headrace.kafka.client.lost_brokers import IdleCheck
+from headrace.kafka.read.log_cuts import epoch_of
 from headrace.links.instance import SourceChangedError
 from headrace.links.merger.clock import InputClock
 from headrace.links.merger.order import Pending

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.errors import LinkRecordError
-from headrace.kafka.client import ClientConfig
+from headrace.kafka.client.client import ClientConfig
 from headrace.links.target import Rejection, TransferTarget
 from headrace.model import TopicPartition
 

@@ -11,15 +11,15 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
-from headrace.kafka.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client import consumer, describe
-from headrace.kafka.headers import headers_of
-from headrace.kafka.log_cuts import epoch_of
-from headrace.kafka.lost_brokers import IdleCheck
-from headrace.kafka.resume import Position
+from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
+from headrace.kafka.client.client import consumer, describe
+from headrace.kafka.client.headers import headers_of
+from headrace.kafka.client.lost_brokers import IdleCheck
+from headrace.kafka.origin import ORIGIN, origin_prefix, origins
+from headrace.kafka.read.log_cuts import epoch_of
+from headrace.kafka.read.resume import Position
 from headrace.links.instance import SourceChangedError
 from headrace.links.mirror.link import Link
-from headrace.links.origin import ORIGIN, origin_prefix, origins
 from headrace.links.site_times import SITE_TIMES, SourceEnds, site_time_key
 from headrace.links.target import Rejection, naming_site
 from headrace.links.writing import TransferWriter

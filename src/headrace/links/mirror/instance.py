@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import confluent_kafka
 
-from headrace.kafka.resume import Position
+from headrace.kafka.read.resume import Position
 from headrace.links.instance import TransferInstance
 from headrace.links.mirror.copying import Copier
 from headrace.links.mirror.link import Link

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import LinkRecordError
-from headrace.kafka.client import ClientConfig
-from headrace.links.columns import origin_sites
+from headrace.kafka.client.client import ClientConfig
 from headrace.links.target import Rejection, TransferTarget
 from headrace.model import TopicPartition
+from headrace.spark.header_columns import origin_sites
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

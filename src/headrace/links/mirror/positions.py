@@ -1,9 +1,9 @@
 """Where a partition continues, and whether the source still has what comes next.
 
-A :class:`headrace.kafka.resume.Position` is committed at the target, in the transaction that holds
-the records before it. Its ``read_to`` is the offset after the last record that was copied. Where no
-offset is committed, as after a week without an instance, the last record of the copy says by its
-origin where it came from.
+A :class:`headrace.kafka.read.resume.Position` is committed at the target, in the transaction that
+holds the records before it. Its ``read_to`` is the offset after the last record that was copied.
+Where no offset is committed, as after a week without an instance, the last record of the copy says
+by its origin where it came from.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import replace
 import confluent_kafka
 
 from headrace.errors import LinkError, LinkLossError, LinkNoLeaderError, LinkNoPartitionError
-from headrace.kafka.client import LiveTopic, committed, describe
-from headrace.kafka.resume import (
+from headrace.kafka.client.client import LiveTopic, committed, describe
+from headrace.kafka.read.resume import (
     UNKNOWN_EPOCH,
     LogState,
     Loss,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
+from headrace.pipelines.batch.manifest import manifest_schema, manifest_table, write_rows
 from headrace.pipelines.join.offsets import JoinOffset
 from headrace.pipelines.join.planner import JoinPlanner, PartitionWork
 from headrace.pipelines.join.reader import JoinReader, JoinSpec
-from headrace.pipelines.manifest import manifest_schema, manifest_table, write_rows
 from headrace.pipelines.source.datasource import PlannedStreamReader, as_batches, source_name
 from headrace.pipelines.source.staging import Staging
 from headrace.sinks.api import WriterFactory

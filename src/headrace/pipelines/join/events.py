@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.events.event_hash import Hashes
 from headrace.model import DeadLetter
-from headrace.pipelines.join.slices import FINGERPRINT_BYTES
+from headrace.pipelines.join.index.slices import FINGERPRINT_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa

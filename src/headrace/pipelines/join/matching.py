@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.earlier_index import EarlierIndex
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents, fingerprints
+from headrace.pipelines.join.index.earlier_index import EarlierIndex
 
 
 @dataclass(frozen=True)

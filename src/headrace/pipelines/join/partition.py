@@ -28,13 +28,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.earlier_index import EarlierIndex
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
+from headrace.pipelines.join.index.earlier_index import EarlierIndex
+from headrace.pipelines.join.index.slices import slice_of
+from headrace.pipelines.join.index.sorted_files import sorted_files
+from headrace.pipelines.join.index.state import SegmentFile, StateFolder, facts_of
 from headrace.pipelines.join.matching import EarlierSnapshot, JoinWindow, matcher_for
 from headrace.pipelines.join.position import JoinPosition
-from headrace.pipelines.join.slices import slice_of
-from headrace.pipelines.join.sorted_files import sorted_files
-from headrace.pipelines.join.state import SegmentFile, StateFolder, facts_of
 from headrace.pipelines.source.report import JoinCounts
 
 

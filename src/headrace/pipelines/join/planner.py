@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.offsets import JoinOffset
 from headrace.pipelines.join.position import JoinPosition
-from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.pipelines.source.planner import Planner
-from headrace.pipelines.source.reader import ReadRange
+from headrace.pipelines.source.planning.feedback import Feedback
+from headrace.pipelines.source.planning.planner import Planner
+from headrace.pipelines.source.reading.reader import ReadRange
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.state import SourceState
 from headrace.runtime.clock import now_in_ms
@@ -53,7 +53,7 @@ class PartitionWork:
 class JoinPlanner:
     """Plans the batches of two topics. Deterministic for a given start and end.
 
-    Raises what :class:`~headrace.pipelines.source.planner.Planner` does.
+    Raises what :class:`~headrace.pipelines.source.planning.planner.Planner` does.
     """
 
     def __init__(self, later: SourceSpec, earlier: SourceSpec, window: JoinWindow) -> None:

@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.kafka.range_reader import Record
+from headrace.kafka.read.range_reader import Record
 from headrace.model import CONFLICTING_KEY, DeadLetter, Metadata, OffsetRange, TopicPartition
 from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.earlier_index import with_index
 from headrace.pipelines.join.events import DecodedEvents, KeyedEvent, KeyedEvents
+from headrace.pipelines.join.index.earlier_index import with_index
+from headrace.pipelines.join.index.slices import slice_length_us
+from headrace.pipelines.join.index.state import StateFolder
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
 from headrace.pipelines.join.planner import PartitionWork
 from headrace.pipelines.join.rows import UnmatchedRows, in_parts, joined_rows
-from headrace.pipelines.join.slices import slice_length_us
-from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes
-from headrace.pipelines.ledger.row_lineage import LINEAGE, lineage_column, lineage_type
-from headrace.pipelines.ledger.tally import LedgerColumns, SinkTally
+from headrace.pipelines.ledger.counting.row_lineage import LINEAGE, lineage_column, lineage_type
+from headrace.pipelines.ledger.counting.tally import LedgerColumns, SinkTally
 from headrace.pipelines.source.decode import record_values
-from headrace.pipelines.source.reader import RangeReader, read_chunks
+from headrace.pipelines.source.reading.reader import RangeReader, read_chunks
 from headrace.pipelines.source.record_columns import record_offsets
 from headrace.pipelines.source.report import JoinCounts, RangeReport
 from headrace.pipelines.source.spec import SourceSpec
-from headrace.runtime import storage
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.runtime.garbage import gc_paused
 from headrace.sinks.api import WriterFactory
+from headrace.storage import files as storage
 
 if TYPE_CHECKING:
     import pyarrow as pa

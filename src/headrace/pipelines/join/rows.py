@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.model import DeadLetter, Metadata, TopicPartition
+from headrace.pipelines.batch.side_writer import SideWriter
 from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.join.events import DecodedEvents, KeyedEvent
-from headrace.pipelines.side_writer import SideWriter
 from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.decode.checks import RowChecks
 from headrace.pipelines.source.record_columns import metadata_types

@@ -34,8 +34,7 @@ from headrace.ledger.sums import Fate, Hop
 from headrace.model import TopicPartition
 from headrace.pipelines.join.events import DecodedEvents, KeyedEvent, KeyedEvents
 from headrace.pipelines.join.partition import JoinedBatch
-from headrace.pipelines.ledger.sums import LedgerLine
-from headrace.pipelines.ledger.tally import (
+from headrace.pipelines.ledger.counting.tally import (
     Integers,
     LedgerColumns,
     LedgerRule,
@@ -46,7 +45,8 @@ from headrace.pipelines.ledger.tally import (
     id_hashes,
     value_bytes,
 )
-from headrace.pipelines.ledger.waiting import Waiting, waiting_lines
+from headrace.pipelines.ledger.counting.waiting import Waiting, waiting_lines
+from headrace.pipelines.ledger.sums import LedgerLine
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,26 +18,26 @@ import numpy as np
 from headrace.ledger.sums import Fate, Hop
 from headrace.model import DeadLetter, DeadLetterLimit
 from headrace.model.name import is_own_column
-from headrace.pipelines.analyzed_plans import analyzed, frame_of, with_children
+from headrace.pipelines.batch.manifest import derived_row_letter
 from headrace.pipelines.late_data.batch_watermark import rows_behind, watermark_us
 from headrace.pipelines.late_data.rule import BEHIND_WATERMARK, time_text
-from headrace.pipelines.ledger.row_lineage import LINEAGE, RowLineage, RowTally
-from headrace.pipelines.ledger.step_ledger import kept_rows, put_step
-from headrace.pipelines.manifest import derived_row_letter
-from headrace.pipelines.plan_expressions import items
-from headrace.pipelines.remote_errors import raising_remote_errors
-from headrace.pipelines.source.bad_records import BadRecords
+from headrace.pipelines.ledger.counting.row_lineage import LINEAGE, RowLineage, RowTally
+from headrace.pipelines.ledger.counting.step_ledger import kept_rows, put_step
+from headrace.pipelines.source.reading.bad_records import BadRecords
 from headrace.pipelines.source.staging import Staging, StepReport
-from headrace.pipelines.state_operators import is_known_to_have_state, streaming_nodes
+from headrace.pipelines.start.plan_expressions import items
+from headrace.pipelines.start.state_operators import is_known_to_have_state, streaming_nodes
 from headrace.pipelines.transforms.transform import WATERMARK_DELAY
 from headrace.sinks.api import RejectedRow
+from headrace.spark.analyzed_plans import analyzed, frame_of, with_children
+from headrace.spark.remote_errors import raising_remote_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
 
-    from headrace.pipelines.ledger.step_ledger import Keep
+    from headrace.pipelines.ledger.counting.step_ledger import Keep
 
 
 def take_out_behind(rows: DataFrame, staging: Staging, topics: Sequence[str]) -> DataFrame:

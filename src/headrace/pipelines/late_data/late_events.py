@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.kafka.range_reader import Record
+from headrace.kafka.read.range_reader import Record
+from headrace.pipelines.batch.side_writer import SideWriter
 from headrace.pipelines.late_data.rule import LATE_EVENT, LateRule
-from headrace.pipelines.side_writer import SideWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from headrace.errors import CheckpointBehindTableError
-from headrace.pipelines.checkpoint import PlannedBatch
-from headrace.pipelines.commit_rows import Reject, commit_rows
-from headrace.pipelines.positions import CheckpointIds, Recorded
+from headrace.pipelines.batch.commit_rows import Reject, commit_rows
+from headrace.pipelines.batch.positions import CheckpointIds, Recorded
+from headrace.pipelines.start.checkpoint import PlannedBatch
 from headrace.sinks.api import CommitResult, SinkDriver, Transaction
 
 _LOG = logging.getLogger("headrace.pipelines")

@@ -36,17 +36,17 @@ also says what waits in the state before its first batch and after its last one,
 was before, plus the sums, must be what is after. A window in which events wait is not balanced yet.
 
 **Steps.** A row carries its lineage, the window, bytes and hash of its event, in a column of its
-own (:mod:`headrace.pipelines.ledger.row_lineage`), which is taken off at the sink; so a row is
-counted by the event that it came from, whatever became of its fields. Steps do not see that column:
-it is put into Spark's plan of what they return (:mod:`headrace.pipelines.carried_lineage`), as far
-as that plan is made of projections, filters and the like. A step that drops rows and counts them,
-such as ``filter_rows``, leaves the sums by fate in the run's staging folder
-(:mod:`headrace.pipelines.ledger.step_ledger`), and the driver puts them into the entry of the same
-batch. What a step drops and does not count is missing at ``steps``. Rows that Spark drops behind
-its watermark are told from duplicates by the watermark in Spark's log of offsets, which the driver
-gives to the tasks of the batch. After a step whose rows can't be told from one another, such as an
-aggregation, the fate of the events is *unknown*, from there on and for every window that it has got
-events of.
+own (:mod:`headrace.pipelines.ledger.counting.row_lineage`), which is taken off at the sink; so a
+row is counted by the event that it came from, whatever became of its fields. Steps do not see that
+column: it is put into Spark's plan of what they return
+(:mod:`headrace.pipelines.steps.carried_lineage`), as far as that plan is made of projections,
+filters and the like. A step that drops rows and counts them, such as ``filter_rows``, leaves the
+sums by fate in the run's staging folder (:mod:`headrace.pipelines.ledger.counting.step_ledger`),
+and the driver puts them into the entry of the same batch. What a step drops and does not count is
+missing at ``steps``. Rows that Spark drops behind its watermark are told from duplicates by the
+watermark in Spark's log of offsets, which the driver gives to the tasks of the batch. After a step
+whose rows can't be told from one another, such as an aggregation, the fate of the events is
+*unknown*, from there on and for every window that it has got events of.
 
 **When.** Read tasks make the sums while they hold the records, and hand them to the driver with
 their reports. The driver writes the entry of a batch to the lake before the sink's commit, and an

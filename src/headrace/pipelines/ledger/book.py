@@ -11,7 +11,7 @@ from headrace.ledger.balance import Remark, WindowBook
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import WindowBalance, WindowState
 from headrace.pipelines.ledger.breaks import Break
-from headrace.pipelines.ledger.letters import LetterRecount
+from headrace.pipelines.ledger.counting.letters import LetterRecount
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry
 
 

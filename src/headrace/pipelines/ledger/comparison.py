@@ -13,9 +13,9 @@ from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.breaks import Break, breaks_of
 from headrace.pipelines.ledger.completeness import Completeness, CompletenessBounds
+from headrace.pipelines.ledger.counting.recount import Recount
 from headrace.pipelines.ledger.coverage import ALL_WINDOWS, RecordedPositions, coverage_of
 from headrace.pipelines.ledger.entry import LedgerEntry, merged
-from headrace.pipelines.ledger.recount import Recount
 from headrace.pipelines.ledger.reprocessed import (
     ReprocessedEntry,
     by_window,

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
+from headrace.pipelines.ledger.counting.waiting import WaitingByPartition, all_lines, negative
 from headrace.pipelines.ledger.sums import LedgerLine, added, lines_of
-from headrace.pipelines.ledger.waiting import WaitingByPartition, all_lines, negative
 
 _Held = TypeVar("_Held")
 

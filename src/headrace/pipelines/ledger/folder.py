@@ -15,8 +15,8 @@ from headrace.pipelines.ledger.entry import (
     parts_to_bytes,
     span_of,
 )
-from headrace.runtime import storage
-from headrace.runtime.storage import NO_OPTIONS, Options
+from headrace.storage import files as storage
+from headrace.storage.files import NO_OPTIONS, Options
 
 _ATTEMPTS = 5
 _Content = TypeVar("_Content")

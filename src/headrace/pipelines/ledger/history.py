@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
+from headrace.pipelines.batch.positions import CheckpointIds
 from headrace.pipelines.ledger.coverage import PartitionId, RecordedPositions
 from headrace.pipelines.ledger.entry import LedgerEntry
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder
-from headrace.pipelines.positions import CheckpointIds
-from headrace.runtime.storage import NO_OPTIONS, Options
+from headrace.storage.files import NO_OPTIONS, Options
 
 Versions: TypeAlias = Callable[[Collection[str]], Mapping[str, int]]
 """Returns what is recorded by application id, as :meth:`PositionStore.versions` does."""

@@ -15,14 +15,14 @@ import numpy as np
 from headrace.events.event_hash import hash_positions, hash_texts
 from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.model.event import value_at
-from headrace.pipelines.checkpoint import PlannedBatch
+from headrace.pipelines.ledger.counting.table_columns import ledger_columns
+from headrace.pipelines.ledger.counting.tally import POSITION, LedgerRule
+from headrace.pipelines.ledger.counting.waiting import Waiting, WaitingByPartition
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, Span
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine, added, lines_of, side_table_fate
-from headrace.pipelines.ledger.table_columns import ledger_columns
-from headrace.pipelines.ledger.tally import POSITION, LedgerRule
-from headrace.pipelines.ledger.waiting import Waiting, WaitingByPartition
 from headrace.pipelines.source.report import RangeReport
+from headrace.pipelines.start.checkpoint import PlannedBatch
 from headrace.sinks.api import CommitRejection
 
 MERGED_AT_ONCE = 64

@@ -20,8 +20,8 @@ import msgspec
 from headrace.errors import SinkError
 from headrace.ledger.sums import Sums
 from headrace.pipelines.ledger.entry import EntryRange
-from headrace.runtime import storage
-from headrace.runtime.storage import NO_OPTIONS, Options
+from headrace.storage import files as storage
+from headrace.storage.files import NO_OPTIONS, Options
 
 _MAX_CHANGES = 10
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from headrace.ledger.sums import FATES, Fate, Hop, Sums
 from headrace.ledger.windows import Imbalance
 from headrace.model import TopicPartition
+from headrace.pipelines.ledger.counting.waiting import all_lines
 from headrace.pipelines.ledger.entry import LedgerEntry
 from headrace.pipelines.ledger.sums import LedgerKey, added
-from headrace.pipelines.ledger.waiting import all_lines
 
 
 class WindowSums:

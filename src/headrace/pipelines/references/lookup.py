@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.pipelines.references.positions import announced
 from headrace.pipelines.references.table import ReferenceReader, ReferenceSpec
-from headrace.pipelines.remote_errors import raising_remote_errors
+from headrace.spark.remote_errors import raising_remote_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa

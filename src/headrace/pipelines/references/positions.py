@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.kafka.table import TopicPosition
+from headrace.kafka.table.topic_table import TopicPosition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import ReferenceTooLargeError
-from headrace.kafka.cluster import Cluster
-from headrace.kafka.range_reader import Record
-from headrace.kafka.table import TopicPosition, held_table
+from headrace.kafka.read.cluster import Cluster
+from headrace.kafka.read.range_reader import Record
+from headrace.kafka.table.topic_table import TopicPosition, held_table
 from headrace.model import EventSchema, Format
 from headrace.pipelines.source.decode import columns_for, decoder_for, record_values
 from headrace.settings import SchemaRegistrySettings
@@ -62,7 +62,7 @@ class ReferenceReader:
 
         Raises:
             ReferenceTooLargeError: if it needs more memory than it may.
-            HeadraceError: those of :meth:`headrace.kafka.table.HeldTable.read_to`.
+            HeadraceError: those of :meth:`headrace.kafka.table.topic_table.HeldTable.read_to`.
         """
         create = partial(ReferenceTable, self.pipeline, spec, self.registry)
         with held_table(create, self.pipeline, spec) as held:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from itertools import chain
 
 from headrace.errors import ReprocessRefusedError
+from headrace.pipelines.batch.positions import CheckpointIds
+from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.late_data.declaration import LateData
-from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.positions import CheckpointIds
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.transforms.transform import Transform
 from headrace.sinks.api import PositionStore, Reprocessable, Sink

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.model import OffsetRange, Topic
+from headrace.pipelines.batch.positions import CheckpointIds
+from headrace.pipelines.ledger.counting.table_columns import ledger_columns
+from headrace.pipelines.ledger.counting.tally import LedgerRule
 from headrace.pipelines.ledger.entry import EntryRange
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, WindowChange, changes_of
-from headrace.pipelines.ledger.table_columns import ledger_columns
-from headrace.pipelines.ledger.tally import LedgerRule
-from headrace.pipelines.positions import CheckpointIds
 from headrace.pipelines.reprocessing.plan import ReprocessPlan
 from headrace.pipelines.source.report import RangeReport
 from headrace.sinks.api import RowChanges, Transaction

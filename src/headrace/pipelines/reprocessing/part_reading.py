@@ -9,22 +9,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import ReprocessRefusedError, UnreadRangesError
-from headrace.kafka.cluster import KafkaCluster
+from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.column_names import map_in_arrow
+from headrace.pipelines.batch.manifest import Manifest, arrow_writer, manifest_schema
+from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.graph import RunContext, load, source_spec, stepped_rows
-from headrace.pipelines.manifest import Manifest, arrow_writer, manifest_schema
-from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.reprocessing.checks import ANEW
 from headrace.pipelines.source.datasource import range_source, row_schema
 from headrace.pipelines.source.offsets import split
-from headrace.pipelines.source.packs import packs
-from headrace.pipelines.source.planner import may_hold_replays
-from headrace.pipelines.source.reader import ReadRange
+from headrace.pipelines.source.planning.packs import packs
+from headrace.pipelines.source.planning.planner import may_hold_replays
+from headrace.pipelines.source.reading.reader import ReadRange
 from headrace.pipelines.source.report import RangeReport, missing_ranges
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
-from headrace.pipelines.state_operators import keeps_state
+from headrace.pipelines.start.state_operators import keeps_state
+from headrace.pipelines.steps.column_names import map_in_arrow
 from headrace.runtime.clock import now_in_ms
 from headrace.sinks.api import SinkDriver
 

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 from headrace.errors import RangeExpiredError
 from headrace.events.times import iso_milliseconds, milliseconds_since_1970, time_of
-from headrace.kafka.client import ClientConfig, offsets_since
-from headrace.kafka.cluster import LivePositions
-from headrace.kafka.groups import first_timestamps
+from headrace.kafka.client.client import ClientConfig, offsets_since
+from headrace.kafka.group.groups import first_timestamps
+from headrace.kafka.read.cluster import LivePositions
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.source.offsets import allocate_batch
 

@@ -9,29 +9,27 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import RangeExpiredError, RecordsDeletedError
-from headrace.kafka.cluster import KafkaCluster
-from headrace.kafka.dead_letter_writer import DeadLetterWriter
-from headrace.kafka.replay import replayed_records
-from headrace.kafka.table import live_positions
+from headrace.kafka.dead_letters.replay import replayed_records
+from headrace.kafka.dead_letters.writer import DeadLetterWriter
+from headrace.kafka.read.cluster import KafkaCluster
+from headrace.kafka.table.topic_table import live_positions
 from headrace.model import DeadLetter, OffsetRange
-from headrace.pipelines.commit_rows import commit_rows
-from headrace.pipelines.failures import cause
+from headrace.pipelines.batch.commit_rows import commit_rows
+from headrace.pipelines.batch.limit_check import LimitCheck
+from headrace.pipelines.batch.manifest import Manifest, derived_letter
+from headrace.pipelines.batch.positions import CheckpointIds
+from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.graph import RunContext
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
-from headrace.pipelines.lifecycle_log import log_dead_letters
-from headrace.pipelines.limit_check import LimitCheck
-from headrace.pipelines.manifest import Manifest, derived_letter
-from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.positions import CheckpointIds
 from headrace.pipelines.references.positions import announce
 from headrace.pipelines.reprocessing.checks import refuse_older_topic, reprocessable_sink
 from headrace.pipelines.reprocessing.part import ReprocessedPart
 from headrace.pipelines.reprocessing.part_reading import PartReader
 from headrace.pipelines.reprocessing.plan import Observe, ReprocessPlan, ReprocessProgress
 from headrace.pipelines.reprocessing.ranges import cut_into_parts
+from headrace.pipelines.run.lifecycle_log import log_dead_letters
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.staging import driver_staging
-from headrace.runtime import storage
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.runtime.clock import now_in_ms
 from headrace.sinks.api import (
@@ -42,6 +40,8 @@ from headrace.sinks.api import (
     SinkDriver,
     Transaction,
 )
+from headrace.spark.failures import cause
+from headrace.storage import files as storage
 
 if TYPE_CHECKING:
     import pyarrow as pa

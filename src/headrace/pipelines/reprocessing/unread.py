@@ -11,8 +11,8 @@ from headrace.pipelines.ledger.entry import EntryRange
 from headrace.pipelines.ledger.history import read_history
 from headrace.pipelines.ledger.reprocessed import outside
 from headrace.pipelines.reprocessing.plan import ReprocessPlan
-from headrace.runtime.storage import NO_OPTIONS, Options
 from headrace.sinks.api import PositionStore
+from headrace.storage.files import NO_OPTIONS, Options
 
 
 def unread_offsets(

@@ -20,13 +20,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headrace.pipelines.ledger.row_lineage import LINEAGE, lineage_type
-from headrace.pipelines.manifest import manifest_schema, manifest_table, write_rows
-from headrace.pipelines.remote_errors import raising_remote_errors
+from headrace.pipelines.batch.manifest import manifest_schema, manifest_table, write_rows
+from headrace.pipelines.ledger.counting.row_lineage import LINEAGE, lineage_type
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.pipelines.source.packs import packs
-from headrace.pipelines.source.planner import Planner
-from headrace.pipelines.source.reader import (
+from headrace.pipelines.source.planning.packs import packs
+from headrace.pipelines.source.planning.planner import Planner
+from headrace.pipelines.source.reading.reader import (
     HEARTBEAT,
     ReadRange,
     TaskReader,
@@ -35,6 +34,7 @@ from headrace.pipelines.source.reader import (
 from headrace.pipelines.source.record_columns import row_columns
 from headrace.pipelines.source.staging import Staging
 from headrace.sinks.api import DELETED
+from headrace.spark.remote_errors import raising_remote_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from headrace.kafka.log_cuts import Seen
-from headrace.kafka.table import TopicPosition
+from headrace.kafka.read.log_cuts import Seen
+from headrace.kafka.table.topic_table import TopicPosition
 from headrace.model import OffsetRange, TopicPartition
 
 NOTHING_READ = -1

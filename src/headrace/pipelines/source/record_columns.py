@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.kafka.headers import headers_of
-from headrace.kafka.range_reader import Record
-from headrace.kafka.replayed import PartitionId
+from headrace.kafka.client.headers import headers_of
+from headrace.kafka.dead_letters.replayed import PartitionId
+from headrace.kafka.read.range_reader import Record
 from headrace.model import EventSchema, Metadata
 from headrace.pipelines.source.decode import columns_for
-from headrace.pipelines.source.envelopes import event_index
+from headrace.pipelines.source.reading.envelopes import event_index
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.kafka.dead_letter_limiter import BadRuns
+from headrace.kafka.dead_letters.limiter import BadRuns
 from headrace.model import DeadLetter, OffsetRange, TopicPartition
+from headrace.pipelines.ledger.counting.waiting import Waiting
 from headrace.pipelines.ledger.sums import LedgerLine
-from headrace.pipelines.ledger.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)

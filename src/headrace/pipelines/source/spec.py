@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.kafka.cluster import Cluster
+from headrace.kafka.read.cluster import Cluster
 from headrace.model import (
     BatchLimits,
     DeadLetterLimit,
@@ -19,7 +19,7 @@ from headrace.model import (
     TopicPartition,
 )
 from headrace.pipelines.late_data.rule import LateRule
-from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.ledger.counting.tally import LedgerRule
 from headrace.settings import SchemaRegistrySettings
 from headrace.sinks.api import SelectiveWriters, WriterFactory
 

@@ -17,10 +17,10 @@ import msgspec
 
 from headrace.model import DeadLetter, DeadLetterLimit, OffsetRange
 from headrace.pipelines.ledger.sums import LedgerLine
-from headrace.pipelines.source.bad_records import MAX_BATCH_BYTES, BadRecords
+from headrace.pipelines.source.reading.bad_records import MAX_BATCH_BYTES, BadRecords
 from headrace.pipelines.source.report import RangeReport
-from headrace.runtime import storage
-from headrace.runtime.storage import NO_OPTIONS, Options
+from headrace.storage import files as storage
+from headrace.storage.files import NO_OPTIONS, Options
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.pipelines.source.feedback import Feedback
-from headrace.runtime.json_files import read_json, write_json, write_passing
+from headrace.pipelines.source.planning.feedback import Feedback
+from headrace.runtime.files.json_files import read_json, write_json, write_passing
 
 _T = TypeVar("_T")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault, duration, is_a
-from headrace.pipelines.column_names import quoted
+from headrace.pipelines.steps.column_names import quoted
 from headrace.pipelines.transforms.transform import (
     EVENT_TIME,
     MAX_INTERVAL,

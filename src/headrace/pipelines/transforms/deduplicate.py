@@ -13,7 +13,7 @@ from headrace.ledger.sums import Fate
 from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault, duration
-from headrace.pipelines.column_names import quoted
+from headrace.pipelines.steps.column_names import quoted
 from headrace.pipelines.transforms.transform import (
     EVENT_TIME,
     MAX_INTERVAL,
@@ -28,7 +28,7 @@ from headrace.pipelines.transforms.transform import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.pipelines.ledger.step_ledger import StepLedger
+    from headrace.pipelines.ledger.counting.step_ledger import StepLedger
 
 _OPERATOR = "dedupeWithinWatermark"
 _UNLIKE = "_headrace_unlike_others"

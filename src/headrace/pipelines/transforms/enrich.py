@@ -10,7 +10,7 @@ from headrace.metrics import Metric
 from headrace.model import FieldType, Topic
 from headrace.model.event import readable_schema
 from headrace.model.fault import Fault, at_least, is_a
-from headrace.pipelines.column_names import quoted
+from headrace.pipelines.steps.column_names import quoted
 from headrace.pipelines.transforms.transform import (
     Transform,
     missing_columns,

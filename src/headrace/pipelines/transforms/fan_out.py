@@ -16,7 +16,7 @@ from headrace.pipelines.transforms.transform import Transform, new_column, refus
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.pipelines.ledger.step_ledger import StepLedger
+    from headrace.pipelines.ledger.counting.step_ledger import StepLedger
 
 _STREAMS = "_headrace_streams"
 

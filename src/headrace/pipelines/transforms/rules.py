@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.model.fault import Fault
-from headrace.pipelines.analyzed_plans import analyzed
-from headrace.pipelines.plan_expressions import items
+from headrace.pipelines.start.plan_expressions import items
+from headrace.spark.analyzed_plans import analyzed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,7 +16,7 @@ from headrace.model.name import OWN_PREFIX, is_own_column
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from headrace.pipelines.ledger.step_ledger import StepLedger
+    from headrace.pipelines.ledger.counting.step_ledger import StepLedger
     from headrace.pipelines.references.table import ReferenceReader
 
 WATERMARK_DELAY = "spark.watermarkDelayMs"

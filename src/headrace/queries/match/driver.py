@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from headrace.errors import SinkError, SinkUnavailableError
-from headrace.kafka.client import ClientConfig
-from headrace.kafka.sending import ProducerRecord
-from headrace.kafka.table import read_table
-from headrace.kafka.transactions import (
+from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.table.topic_table import read_table
+from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.transactions import (
     TransactionalProducer,
     TransactionFencedError,
     TransactionUnsettledError,

@@ -14,9 +14,9 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import QueryTextError
-from headrace.kafka.cluster import Cluster
-from headrace.kafka.range_reader import Record
-from headrace.kafka.table import TopicPosition, held_table, live_positions
+from headrace.kafka.read.cluster import Cluster
+from headrace.kafka.read.range_reader import Record
+from headrace.kafka.table.topic_table import TopicPosition, held_table, live_positions
 from headrace.model import EventSchema
 from headrace.queries.hashing import HASH_BITS, text_hash
 from headrace.queries.language import check_query, parse_query
@@ -98,7 +98,7 @@ class RegistryReader:
         """Returns the live queries at a position and a time, which the process holds from then on.
 
         Raises:
-            HeadraceError: those of :meth:`headrace.kafka.table.HeldTable.read_to`.
+            HeadraceError: those of :meth:`headrace.kafka.table.topic_table.HeldTable.read_to`.
         """
         create = partial(LiveQueries, self.topic, self.schema)
         key = (self.pipeline, self.registry, self.topic, self.schema)

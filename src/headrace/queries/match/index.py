@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.queries.evaluation import CompiledExpression
+from headrace.queries.compile.arrow import CompiledExpression
 from headrace.queries.match.shape import Rule, indexed_values
 
 NumberArray: TypeAlias = npt.NDArray[np.int64]

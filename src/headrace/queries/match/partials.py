@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.queries.aggregate_functions import Aggregation, Places
-from headrace.queries.evaluation import CompiledExpression
+from headrace.queries.compile.arrow import CompiledExpression
 from headrace.queries.match.index import NumberArray, rows_with
 from headrace.queries.match.rules import Matches
 from headrace.queries.match.shape import QueryShape, ShapedResult
 from headrace.queries.match.sizes import divided, value_bytes
+from headrace.queries.windows.functions import Aggregation, Places
 
 MAX_TEXT_LENGTH = 1_000
 """Characters of a text that results keep: in facets, ``latest``, ``min`` and ``max``."""

@@ -24,8 +24,7 @@ import msgspec
 
 from headrace.model.durations import microseconds
 from headrace.model.event import EventSchema
-from headrace.queries.aggregate_functions import Aggregation, aggregation_of
-from headrace.queries.evaluation import (
+from headrace.queries.compile.arrow import (
     ARROW_TYPES,
     CompiledExpression,
     compile_expression,
@@ -38,6 +37,7 @@ from headrace.queries.language.functions import ValueType
 from headrace.queries.language.printer import print_expression
 from headrace.queries.language.tree import And, Expression, Query, Result
 from headrace.queries.language.words import MAX_CHARACTERS
+from headrace.queries.windows.functions import Aggregation, aggregation_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

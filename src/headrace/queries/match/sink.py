@@ -77,7 +77,7 @@ class MatchQueries(Sink):
             SinkUnavailableError, BrokerUnreachableError: if the brokers do not answer.
             TopicChangeError: if Kafka refuses a topic.
         """
-        from headrace.kafka.cluster import KafkaCluster
+        from headrace.kafka.read.cluster import KafkaCluster
         from headrace.queries.match.driver import MatchDriver
         from headrace.queries.match.held import RegistryReader
         from headrace.queries.match.writer import MatchWriters

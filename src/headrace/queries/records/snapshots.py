@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from headrace.kafka.log_cuts import Seen
+from headrace.kafka.read.log_cuts import Seen
 from headrace.queries.records.counts import ResultCounts, TopicCounts
 from headrace.queries.records.decoding import decode_json
 from headrace.queries.records.ended import MatchesByPartition, PartitionClocks

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from headrace.kafka.client import ClientConfig, describe, earliest_offsets, high_watermarks
-from headrace.kafka.range_reader import read_records
-from headrace.kafka.table import MAX_IDLE_SECONDS
+from headrace.kafka.client.client import ClientConfig, describe, earliest_offsets, high_watermarks
+from headrace.kafka.read.range_reader import read_records
+from headrace.kafka.table.topic_table import MAX_IDLE_SECONDS
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.registry.table import ParseText, QueryTable
 
@@ -15,8 +15,8 @@ class FollowedRegistry:
     """The registered queries of a topic, which is read to its end by each call of :meth:`table`.
 
     Queries are kept for an hour after the last call, so that a call reads only later records. Used
-    by one thread at a time. It is no :class:`~headrace.kafka.table.HeldTable`, whose reads wait for
-    brokers for minutes: a client waits for the answer.
+    by one thread at a time. It is no :class:`~headrace.kafka.table.topic_table.HeldTable`, whose
+    reads wait for brokers for minutes: a client waits for the answer.
 
     Args:
         name: name of the topic.

@@ -9,12 +9,12 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError, TopicChangeError
-from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning, needs
-from headrace.kafka.changelog import possible_replication
-from headrace.kafka.client import ClientConfig, connected_producer
-from headrace.kafka.propagation import until_known
-from headrace.kafka.range_reader import read_records
-from headrace.kafka.topics import TopicState, ensure_topics, topic_states
+from headrace.kafka.admin.propagation import until_known
+from headrace.kafka.admin.topics import TopicState, ensure_topics, topic_states
+from headrace.kafka.client.broker_errors import Meaning, delivery_failure, meaning, needs
+from headrace.kafka.client.client import ClientConfig, connected_producer
+from headrace.kafka.read.range_reader import read_records
+from headrace.kafka.table.changelog import possible_replication
 from headrace.model import OffsetRange, Topic, TopicPartition
 from headrace.model.durations import milliseconds
 from headrace.queries.declaration import StandingQueries

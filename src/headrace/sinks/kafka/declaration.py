@@ -122,7 +122,7 @@ def _is_readable(topic: Topic) -> bool:
 
 def _written_with(topic: Topic, registry: SchemaRegistrySettings | None) -> WrittenWith | None:
     """Returns what events are written with; None of formats without a schema."""
-    from headrace.sinks.kafka.registered import registered_schema
+    from headrace.topics.registered_schemas import registered_schema
 
     if not isinstance(topic.record_format, Registered):
         return None

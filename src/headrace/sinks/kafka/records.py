@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from headrace.events import Rejection
     from headrace.events.written import EventWriter
-    from headrace.kafka.headers import Headers
-    from headrace.kafka.sending import ProducerRecord
+    from headrace.kafka.client.headers import Headers
+    from headrace.kafka.write.sending import ProducerRecord
 
 EVENT_ID, ORIGIN = "event-id", "origin"
 # Of Kafka's record format v2: the head of a batch, and of its only record the attributes, the
@@ -60,7 +60,7 @@ class RecordsOf:
 
     def of(self, rows: pa.Table) -> tuple[dict[int, ProducerRecord], list[RejectedRow]]:
         """Returns a record by the index of each row that is an event, and the other rows."""
-        from headrace.kafka.sending import ProducerRecord
+        from headrace.kafka.write.sending import ProducerRecord
 
         name, origins = self._topic.name, _header(ORIGIN, _origins(rows))
         if self._events is None:
@@ -127,8 +127,8 @@ class _Events:
         import msgspec
 
         from headrace.events import ReadableCheck, event_parser
-        from headrace.events.json_schema import JsonSchemaWriter
-        from headrace.events.parser import slots
+        from headrace.events.json_schema.schemas import JsonSchemaWriter
+        from headrace.events.parsing.parser import slots
 
         self._schema, self._writer = schema, writer
         # The texts of rows are those that it would write of them.
@@ -141,7 +141,7 @@ class _Events:
 
     def of(self, rows: pa.Table) -> tuple[_Columns, Sequence[bytes], dict[int, Rejection]]:
         """Returns what rows hold by field, a value for each, and why no reader takes some."""
-        from headrace.events.avro import AvroWriter
+        from headrace.events.avro.values import AvroWriter
 
         rejected: dict[int, Rejection] = {}
         fields = [(rows.column(field.name), field) for field in self._schema.fields]

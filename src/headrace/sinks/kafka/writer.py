@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.events.written import WrittenWith
-    from headrace.kafka.sending import ProducerRecord
+    from headrace.kafka.write.sending import ProducerRecord
 
 
 class KafkaDriver(SinkDriver):
@@ -63,7 +63,7 @@ class TopicWriter:
         written: WrittenWith | None = None,
     ) -> None:
         from headrace.events.written import event_writer
-        from headrace.kafka.record_limits import max_batch_bytes
+        from headrace.kafka.admin.record_limits import max_batch_bytes
 
         self._client = client
         self._records = RecordsOf(topic, writer=event_writer(topic, written))
@@ -115,7 +115,7 @@ class TopicWriter:
         self, records: Mapping[int, ProducerRecord], tuning: Mapping[str, str]
     ) -> dict[int, str]:
         """Sends records, and returns why Kafka refuses some as they are."""
-        from headrace.kafka.sending import send_each
+        from headrace.kafka.write.sending import send_each
 
         refused: dict[int, str] = {}
         indices = list(records)

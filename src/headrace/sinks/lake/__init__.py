@@ -13,16 +13,17 @@ Guarantees:
 - Partition columns read back as they were, whatever they hold. Null and the empty text are one
   partition and read back as null; values that can't name a directory have the home that
   :class:`~headrace.model.UnsafeValues` says.
-- Nothing but the commit is in a batch's way: :mod:`headrace.sinks.lake.maintenance` merges small
-  files beside it, those of late rows sooner.
+- Nothing but the commit is in a batch's way: :mod:`headrace.sinks.lake.upkeep.maintenance` merges
+  small files beside it, those of late rows sooner.
 - Compaction and other pipelines may write at the same time, as may other Delta engines that append
   or delete rows. Their OPTIMIZE may not, as long as headrace merges: delta-rs duplicates rows then.
-- A table that asks more of a writer than :mod:`headrace.sinks.lake.table_features` lists
+- A table that asks more of a writer than :mod:`headrace.sinks.lake.delta.table_features` lists
   is refused.
 
 What it does not do: keep an order between rows, update or delete rows, or survive a power cut
 that loses what the file system had acknowledged. A task or driver that dies leaves files that no
 version holds; ``headrace compact TABLE`` removes them after the retention.
 
-The task's half is :mod:`headrace.sinks.lake.writer`, the driver's :mod:`headrace.sinks.lake.table`.
+The task's half is :mod:`headrace.sinks.lake.writer`, the driver's
+:mod:`headrace.sinks.lake.delta.table`.
 """

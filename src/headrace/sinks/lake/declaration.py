@@ -26,7 +26,7 @@ from headrace.sinks.api import (
     SinkDriver,
     Snapshot,
 )
-from headrace.sinks.lake.delta import Delta
+from headrace.sinks.lake.delta.declaration import Delta
 from headrace.sinks.lake.format import DeclaredTable, TableFormat, id_column
 from headrace.sinks.lake.layout import TableLayout, TimeUnit, UnsafeValues
 from headrace.sinks.lake.metrics import LAKE_METRICS

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from headrace.runtime import storage
 from headrace.sinks.api import (
     CommitRejection,
     CommitResult,
@@ -14,11 +13,12 @@ from headrace.sinks.api import (
     SinkDriver,
     Transaction,
 )
-from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
-from headrace.sinks.lake.maintenance import DeltaUpkeep, MaintenanceHold, TableCommit, Upkeep
-from headrace.sinks.lake.table import LakeTable
+from headrace.sinks.lake.delta.table import LakeTable
+from headrace.sinks.lake.files.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.unique.filter import UniqueFilter
+from headrace.sinks.lake.upkeep.maintenance import DeltaUpkeep, MaintenanceHold, TableCommit, Upkeep
 from headrace.sinks.lake.writer import PartitionedWriter
+from headrace.storage import files as storage
 
 
 class OpenTable(Protocol):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.settings import Secret
-    from headrace.sinks.lake.data_file import WriteSpec
+    from headrace.sinks.lake.files.data_file import WriteSpec
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class DeclaredTable:
     def write_spec(self, schema: pa.Schema) -> WriteSpec:
         """Returns what is written to it: rows with the columns of ``schema``."""
         from headrace.sinks.any_values import fields_with_any
-        from headrace.sinks.lake.data_file import WriteSpec
+        from headrace.sinks.lake.files.data_file import WriteSpec
 
         return WriteSpec(
             self.folder,

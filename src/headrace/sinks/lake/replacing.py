@@ -34,10 +34,9 @@ from headrace.sinks.api import (
     RowChanges,
     Transaction,
 )
-from headrace.sinks.lake.data_file import FileSwap, WriteSpec, WrittenFile
 from headrace.sinks.lake.driver import TableDriver
-from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.merging import FileMerger
+from headrace.sinks.lake.files.data_file import FileSwap, WriteSpec, WrittenFile
+from headrace.sinks.lake.files.folder import TableFolder
 from headrace.sinks.lake.row_comparison import (
     POSITION,
     Differences,
@@ -46,6 +45,7 @@ from headrace.sinks.lake.row_comparison import (
     RowIdentity,
     TableRows,
 )
+from headrace.sinks.lake.upkeep.merging import FileMerger
 from headrace.sinks.lake.writer import PartitionedWriter
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import SinkError
 from headrace.model import Metadata, OffsetRange
-from headrace.sinks.lake.partitions import Partition
+from headrace.sinks.lake.files.partitions import Partition
 
 POSITION = (Metadata.TOPIC.value, Metadata.PARTITION.value, Metadata.OFFSET.value)
 _SEEDS = (1, 2)

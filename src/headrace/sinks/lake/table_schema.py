@@ -13,7 +13,7 @@ from deltalake.schema import ArrayType, DataType, MapType, PrimitiveType, Struct
 
 from headrace.errors import TableMismatchError
 from headrace.model.partition_value import RESCUED_COLUMN
-from headrace.sinks.lake.data_file import WriteSpec
+from headrace.sinks.lake.files.data_file import WriteSpec
 
 
 class PresentTable(Protocol):

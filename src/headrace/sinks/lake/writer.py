@@ -2,7 +2,7 @@
 
 Runs in Spark's Python workers, which are forked: pyarrow and polars are imported inside. Nothing
 here touches the Delta log, so files are invisible until the driver commits their manifest
-(:mod:`headrace.sinks.lake.table`); a task that dies leaves orphans, which vacuum removes.
+(:mod:`headrace.sinks.lake.delta.table`); a task that dies leaves orphans, which vacuum removes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from headrace.errors import SinkError
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.sinks.api import RejectedRow
-from headrace.sinks.lake.data_file import EventTimeRange, WriteSpec, WrittenFile
-from headrace.sinks.lake.encoding import ParquetEncoding
-from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.grouping import Grouping, PartitionRows
-from headrace.sinks.lake.partitions import (
+from headrace.sinks.lake.files.data_file import EventTimeRange, WriteSpec, WrittenFile
+from headrace.sinks.lake.files.encoding import ParquetEncoding
+from headrace.sinks.lake.files.folder import TableFolder
+from headrace.sinks.lake.files.grouping import Grouping, PartitionRows
+from headrace.sinks.lake.files.partitions import (
     Partition,
     partition_text,
     rescue,

@@ -20,7 +20,7 @@ Guarantees:
 - A row that the table does not take becomes a dead letter, with PostgreSQL's own message; the
   others go in. Types, CHECK and NOT NULL are looked at in the task; unique and foreign keys,
   triggers, indexes and sums by the transaction, which then is taken back and repeated without
-  those rows (:mod:`headrace.sinks.postgres.isolation`).
+  those rows (:mod:`headrace.sinks.postgres.rows.isolation`).
 - ``UPSERT``: of several rows of one key the newest one wins by ``newest_by``. Without it, which
   only one topic that is partitioned by the key allows, the last one wins. A row that is older by
   ``newest_by`` than the one in the table is left out; one that is as new fills in what is null
@@ -34,7 +34,7 @@ Guarantees:
 - ``unique``, of append: the INSERT leaves out rows whose key the table has, as its unique index
   decides. Then the transaction is taken back, rows with equal values are dropped as duplicates,
   others are dead letters, ``conflicting-key``, and it is repeated without them
-  (:mod:`headrace.sinks.postgres.unique_rows`).
+  (:mod:`headrace.sinks.postgres.rows.unique_rows`).
 - No value is changed: one that its column would round or cut becomes a dead letter, and
   columns whose type would change most values are refused by the start.
 - A table is known by what its name resolves to, and its rows have one meaning. The start that takes

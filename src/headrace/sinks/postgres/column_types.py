@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.sinks.arrow_types import is_bytes, is_text
 from headrace.sinks.postgres.connection import quoted
 from headrace.sinks.postgres.identifiers import EXACT
-from headrace.sinks.postgres.text_forms import FORMS, text_form
+from headrace.sinks.postgres.rows.text_forms import FORMS, text_form
 
 if TYPE_CHECKING:
     import pyarrow as pa

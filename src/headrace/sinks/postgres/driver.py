@@ -18,8 +18,6 @@ from headrace.runtime.retrying import retry
 from headrace.settings import Secret
 from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transaction
 from headrace.sinks.postgres.connection import connect, translated_errors
-from headrace.sinks.postgres.insert import insert_from
-from headrace.sinks.postgres.isolation import CHECK_NOW, insert_in_parts, remove_rejected
 from headrace.sinks.postgres.positions import (
     LOCK,
     SETUP_LOCK,
@@ -35,24 +33,26 @@ from headrace.sinks.postgres.recorded_table import (
     declare,
     keep_declaration,
 )
-from headrace.sinks.postgres.sketches import insert_with_sketches
-from headrace.sinks.postgres.sqlstates import ServerError, may_be_of_row
-from headrace.sinks.postgres.staging import (
+from headrace.sinks.postgres.rows.insert import insert_from
+from headrace.sinks.postgres.rows.isolation import CHECK_NOW, insert_in_parts, remove_rejected
+from headrace.sinks.postgres.rows.staging import (
     STAGING,
     count_rows,
     create_staging_table,
     drop_left_behind,
     drop_tables,
 )
-from headrace.sinks.postgres.taken_out import TakenOut
-from headrace.sinks.postgres.target import TargetSpec, check_table, with_compared_types
-from headrace.sinks.postgres.unique_rows import (
+from headrace.sinks.postgres.rows.taken_out import TakenOut
+from headrace.sinks.postgres.rows.unique_rows import (
     LeftOutRows,
     remove_known,
     remove_tied,
     tied_rows,
     try_comparison,
 )
+from headrace.sinks.postgres.sketches import insert_with_sketches
+from headrace.sinks.postgres.sqlstates import ServerError, may_be_of_row
+from headrace.sinks.postgres.target import TargetSpec, check_table, with_compared_types
 from headrace.sinks.postgres.writer import StagedRows, StagingWriter
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.errors import SinkError
 from headrace.sinks.postgres.connection import execute_numbered
 from headrace.sinks.postgres.identifiers import listed, listed_names, table_identifier
-from headrace.sinks.postgres.insert import group_number, insert_from
-from headrace.sinks.postgres.staging import staged_rows
+from headrace.sinks.postgres.rows.insert import group_number, insert_from
+from headrace.sinks.postgres.rows.staging import staged_rows
 from headrace.sinks.postgres.target import TargetSpec
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from headrace.errors import SinkError
 from headrace.settings import Secret
 from headrace.sinks.api import RejectedRow
 from headrace.sinks.postgres.connection import connect, translated_errors
-from headrace.sinks.postgres.copying import copyable, csv_of
-from headrace.sinks.postgres.row_by_row import insert_each
+from headrace.sinks.postgres.rows.copying import copyable, csv_of
+from headrace.sinks.postgres.rows.row_by_row import insert_each
+from headrace.sinks.postgres.rows.staging import copy_into, create_staging_table, drop_tables
+from headrace.sinks.postgres.rows.text_forms import without_form
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
-from headrace.sinks.postgres.staging import copy_into, create_staging_table, drop_tables
 from headrace.sinks.postgres.target import TargetSpec
-from headrace.sinks.postgres.text_forms import without_form
 
 if TYPE_CHECKING:
     import psycopg

@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaException
 
 from headrace.errors import HeadraceError, InstanceIdInUseError, LastCommitError
-from headrace.kafka.broker_errors import Meaning
-from headrace.kafka.client import ClientConfig
-from headrace.kafka.commits import OffsetCommit
-from headrace.kafka.groups import offset_metadata_bytes
-from headrace.kafka.log_cuts import whole_ends
-from headrace.kafka.lost_brokers import BrokersLostError
-from headrace.kafka.start_positions import StartPosition
-from headrace.kafka.subscription import Membership, Subscription, Taken
+from headrace.kafka.client.broker_errors import Meaning
+from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.lost_brokers import BrokersLostError
+from headrace.kafka.group.commits import OffsetCommit
+from headrace.kafka.group.groups import offset_metadata_bytes
+from headrace.kafka.group.start_positions import StartPosition
+from headrace.kafka.group.subscription import Membership, Subscription, Taken
+from headrace.kafka.read.log_cuts import whole_ends
 from headrace.model import TopicPartition
 from headrace.runtime.futures import result_of
 from headrace.runtime.instance_name import process_name

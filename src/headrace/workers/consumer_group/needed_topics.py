@@ -8,16 +8,8 @@ from datetime import timedelta
 
 from confluent_kafka import KafkaException
 
-from headrace.kafka.client import (
-    ClientConfig,
-    LiveTopic,
-    commit_offsets,
-    describe,
-    group_offsets,
-    latest_offsets,
-)
-from headrace.kafka.propagation import until_known
-from headrace.kafka.topics import (
+from headrace.kafka.admin.propagation import until_known
+from headrace.kafka.admin.topics import (
     DEAD_LETTERS_HEADER_BYTES,
     Action,
     TopicChange,
@@ -26,11 +18,19 @@ from headrace.kafka.topics import (
     ensure_topics,
     topic_states,
 )
+from headrace.kafka.client.client import (
+    ClientConfig,
+    LiveTopic,
+    commit_offsets,
+    describe,
+    group_offsets,
+    latest_offsets,
+)
 from headrace.model import Start, Topic
+from headrace.workers.declaration import Worker
 from headrace.workers.policy import DeadLetters, RetryTopics, ending
 from headrace.workers.retry_topics import retry_topics
 from headrace.workers.timing import WorkerTiming
-from headrace.workers.worker import Worker
 
 KNOWN_WITHIN = timedelta(seconds=10)
 """A broker that has just started does not know all topics."""

@@ -6,9 +6,9 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable
 
-from headrace.kafka.changelog import ensure_changelog, write_changelog
-from headrace.kafka.client import ClientConfig, describe
-from headrace.kafka.table import TableFollower, read_table
+from headrace.kafka.client.client import ClientConfig, describe
+from headrace.kafka.table.changelog import ensure_changelog, write_changelog
+from headrace.kafka.table.topic_table import TableFollower, read_table
 from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
 

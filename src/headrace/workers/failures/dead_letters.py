@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client import ClientConfig, watermarks
-from headrace.kafka.dead_letter_writer import DeadLetterWriter
-from headrace.kafka.dead_letters import Position
-from headrace.kafka.groups import first_timestamps
+from headrace.kafka.client.client import ClientConfig, watermarks
+from headrace.kafka.dead_letters.letters import Position
+from headrace.kafka.dead_letters.writer import DeadLetterWriter
+from headrace.kafka.group.groups import first_timestamps
 from headrace.model import DeadLetter, TopicPartition
 from headrace.runtime.clock import now_in_ms
+from headrace.workers.declaration import Worker
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.policy import RetryTopics
 from headrace.workers.timing import WorkerTiming
-from headrace.workers.worker import Worker
 
 Result = TypeVar("Result")
 

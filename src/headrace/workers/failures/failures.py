@@ -13,18 +13,18 @@ from headrace.errors import (
     ProcessingTimeoutError,
     RegistryUnreachableError,
 )
-from headrace.kafka.dead_letter_limiter import DeadLetterLimiter
+from headrace.kafka.dead_letters.limiter import DeadLetterLimiter
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
 from headrace.model.durations import milliseconds
 from headrace.runtime.clock import Clock, now_in_ms
 from headrace.runtime.error_text import bounded_text, error_message, error_text, is_error
+from headrace.workers.declaration import Worker
 from headrace.workers.failures.failure_log import FailureLog, raised_at
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.attempt import CURRENT, RecordAttempt
 from headrace.workers.policy import DeadLetters, RetryTopics, Skip, Stop, ending, retry_delay
 from headrace.workers.retry_topics import retry_headers, retry_topic
 from headrace.workers.task import Send, WorkerRecord
-from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
 FAILED, TIMED_OUT = "processing-failed", "processing-timeout"

@@ -13,10 +13,10 @@ from headrace.errors import (
     ProcessingFailedError,
     WorkerTruncatedError,
 )
-from headrace.kafka.commits import OffsetCommit
-from headrace.kafka.log_cuts import Seen
-from headrace.kafka.replayed import PartitionId
-from headrace.kafka.start_positions import StartPosition
+from headrace.kafka.dead_letters.replayed import PartitionId
+from headrace.kafka.group.commits import OffsetCommit
+from headrace.kafka.group.start_positions import StartPosition
+from headrace.kafka.read.log_cuts import Seen
 from headrace.runtime.error_text import bounded_text, error_text
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.offsets import METADATA_BYTES, PartitionOffsets, read_metadata

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.errors import SubpartitionError
-from headrace.kafka.commits import OffsetCommit
-from headrace.kafka.replayed import is_for
-from headrace.kafka.start_positions import StartPosition
+from headrace.kafka.dead_letters.replayed import is_for
+from headrace.kafka.group.commits import OffsetCommit
+from headrace.kafka.group.start_positions import StartPosition
 from headrace.model import TopicPartition
 from headrace.runtime.clock import Clock, now_in_ms
 from headrace.runtime.error_text import bounded_text, error_text
 from headrace.workers.counts import Counts
+from headrace.workers.declaration import Worker
 from headrace.workers.function_task import is_tombstone
 from headrace.workers.lanes.assigned_partition import AssignedPartition, check_topic
 from headrace.workers.lanes.attempt import RecordAttempt
@@ -32,7 +33,6 @@ from headrace.workers.record import ConsumedRecord
 from headrace.workers.retry_topics import retry_topics
 from headrace.workers.task import Send, WorkerRecord, WorkerSubpartition, WorkerTask
 from headrace.workers.timing import WorkerTiming
-from headrace.workers.worker import Worker
 
 
 class FailureOutcomes(Protocol):

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.kafka.broker_errors import delivery_failure
-from headrace.kafka.client import ClientConfig
-from headrace.kafka.headers import check_header_names
-from headrace.kafka.polled_producer import PolledProducer
+from headrace.kafka.client.broker_errors import delivery_failure
+from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.headers import check_header_names
+from headrace.kafka.write.polled_producer import PolledProducer
 from headrace.workers.lanes.attempt import CURRENT, Sends
 from headrace.workers.task import Headers
 from headrace.workers.timing import WorkerTiming

@@ -9,10 +9,10 @@ from typing import Any
 
 from headrace.errors import TaskThreadsError
 from headrace.runtime.clock import Clock, now_in_ms
+from headrace.workers.declaration import Worker
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.timing import WorkerTiming
-from headrace.workers.worker import Worker
 
 _RECHECK_INTERVAL_SECONDS = 1.0
 _MIN_INTERVAL_SECONDS = 0.02

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaException
 
 from headrace.errors import HeadraceError
-from headrace.kafka.client import ClientConfig, watermarks
-from headrace.kafka.groups import first_timestamps
+from headrace.kafka.client.client import ClientConfig, watermarks
+from headrace.kafka.group.groups import first_timestamps
 from headrace.model import TopicPartition
 
 

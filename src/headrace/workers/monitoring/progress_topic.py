@@ -12,9 +12,9 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.kafka.changelog import ensure_changelog
-from headrace.kafka.client import ClientConfig, producer
-from headrace.kafka.table import TableFollower
+from headrace.kafka.client.client import ClientConfig, producer
+from headrace.kafka.table.changelog import ensure_changelog
+from headrace.kafka.table.topic_table import TableFollower
 from headrace.runtime.clock import Clock, now_in_ms
 from headrace.workers.monitoring.progress import final_counts_only
 from headrace.workers.status import PartitionStatus, WorkerStatus

@@ -9,7 +9,7 @@ from decimal import Decimal
 import fastavro
 import pytest
 
-from headrace.events.avro import HEADER, avro_schema
+from headrace.events.avro.values import HEADER, avro_schema
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import EventCheck
 from headrace.model import Avro, Topic

@@ -12,7 +12,7 @@ from tests.waiting import LIMIT_SECONDS
 from headrace.ingest.events.delivery import Delivery, QueueFullError, UnknownOutcomeError
 from headrace.ingest.events.overdue import OverdueTopics
 from headrace.ingest.events.validation import Accepted
-from headrace.kafka import client
+from headrace.kafka.client import client
 from headrace.model import Topic
 
 TOPIC = Topic("t")

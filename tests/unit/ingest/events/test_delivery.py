@@ -76,7 +76,7 @@ def over(monkeypatch):
 
     def made(*producers):
         left = list(producers)
-        monkeypatch.setattr("headrace.kafka.polled_producer.producer", lambda *_: left.pop(0))
+        monkeypatch.setattr("headrace.kafka.write.polled_producer.producer", lambda *_: left.pop(0))
         return Delivery({}, [Topic("t", spool=True)])
 
     return made

@@ -10,7 +10,9 @@ from headrace.ingest.events.delivery import NotTakenError, QueueFullError, Unkno
 from headrace.ingest.events.event_store import EventStore
 from headrace.ingest.events.topic_watch import TopicPresence
 from headrace.ingest.events.validation import Accepted
-from headrace.ingest.spool import Loader, SendResult, SpoolLimits, SpoolRecord
+from headrace.ingest.spool.loader import Loader, SendResult
+from headrace.ingest.spool.record import SpoolRecord
+from headrace.ingest.spool.spool import SpoolLimits
 from headrace.ingest.spool.topic_spools import TopicSpools
 
 EVENTS = [Accepted(text.encode(), b"k", text, -1) for text in ("a", "b", "c")]

@@ -14,7 +14,7 @@ from headrace.ingest.figures.service_metrics import (
     metric_lines,
     spool_lines,
 )
-from headrace.ingest.spool import SpoolStats
+from headrace.ingest.spool.spool import SpoolStats
 
 NAMES = [("a",), ("b", "x")]
 

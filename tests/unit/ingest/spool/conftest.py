@@ -1,7 +1,9 @@
 import pytest
 from tests.unit.ingest.spool.kafka import taking
 
-from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
+from headrace.ingest.spool.loader import Loader
+from headrace.ingest.spool.record import SpoolRecord
+from headrace.ingest.spool.spool import Spool, SpoolLimits
 
 
 class Clock:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.ingest.spool import Send, SendResult, SpoolRecord
+from headrace.ingest.spool.loader import Send, SendResult
+from headrace.ingest.spool.record import SpoolRecord
 
 
 def taking(take: Callable[[Sequence[SpoolRecord]], Any]) -> Send:

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.ingest.spool.kafka import taking
 
-from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
 from headrace.ingest.spool.frames import frames
+from headrace.ingest.spool.loader import Loader
+from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.segment import HEADER_BYTES, created_ms, header, segments
+from headrace.ingest.spool.spool import Spool, SpoolLimits
 
 TEXTS = ["a", "bb", "ccc", "dddd"]
 

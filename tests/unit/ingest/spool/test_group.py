@@ -5,7 +5,7 @@ import os
 import threading
 
 from headrace.errors import SpoolFullError
-from headrace.ingest.spool import GroupCommit
+from headrace.ingest.spool.group import GroupCommit
 
 
 def test_requests_that_wait_for_the_disk_share_its_next_sync(

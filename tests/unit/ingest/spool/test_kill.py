@@ -7,7 +7,9 @@ import signal
 
 import pytest
 
-from headrace.ingest.spool import Loader, SendResult, Spool, SpoolLimits, SpoolRecord
+from headrace.ingest.spool.loader import Loader, SendResult
+from headrace.ingest.spool.record import SpoolRecord
+from headrace.ingest.spool.spool import Spool, SpoolLimits
 
 CALLS = ("open", "pwrite", "fdatasync", "fsync", "unlink", "rename", "truncate", "posix_fallocate")
 LIMITS = SpoolLimits(segment_bytes=250)

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tests.unit.ingest.spool.kafka import taking
 
 from headrace.errors import SpoolError
-from headrace.ingest.spool import Loader, SendResult, Spool, SpoolLimits, SpoolRecord
-from headrace.ingest.spool.loader import NotSentError
+from headrace.ingest.spool.loader import Loader, NotSentError, SendResult
+from headrace.ingest.spool.record import SpoolRecord
+from headrace.ingest.spool.spool import Spool, SpoolLimits
 
 
 def test_what_send_rejects_is_sent_again_and_nothing_is_removed(open_spool, record, texts):

@@ -19,7 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from tests.unit.ingest.spool.kafka import taking
 
 from headrace.errors import SpoolError
-from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
+from headrace.ingest.spool.loader import Loader
+from headrace.ingest.spool.record import SpoolRecord
+from headrace.ingest.spool.spool import Spool, SpoolLimits
 
 CALLS = ("open", "pwrite", "fdatasync", "fsync", "unlink", "rename", "truncate")
 LIMITS = SpoolLimits(300, timedelta(seconds=30), 1 << 20)

@@ -11,7 +11,9 @@ import pytest
 from tests.unit.ingest.spool.kafka import taking
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
+from headrace.ingest.spool.loader import Loader
+from headrace.ingest.spool.record import SpoolRecord
+from headrace.ingest.spool.spool import Spool, SpoolLimits
 
 LIMITS = SpoolLimits(segment_bytes=20_000)
 SPAWN = multiprocessing.get_context("spawn")

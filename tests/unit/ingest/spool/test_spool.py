@@ -10,7 +10,9 @@ import pytest
 from tests.unit.ingest.spool.kafka import taking
 
 from headrace.errors import SpoolError, SpoolFullError
-from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
+from headrace.ingest.spool.loader import Loader
+from headrace.ingest.spool.record import SpoolRecord
+from headrace.ingest.spool.spool import Spool, SpoolLimits
 
 
 def segment_files(folder):

@@ -4,7 +4,9 @@ import threading
 
 from tests.waiting import LIMIT_SECONDS
 
-from headrace.ingest.spool import SendResult, SpoolLimits, SpoolRecord
+from headrace.ingest.spool.loader import SendResult
+from headrace.ingest.spool.record import SpoolRecord
+from headrace.ingest.spool.spool import SpoolLimits
 from headrace.ingest.spool.topic_spools import TopicSpools
 
 LIMITS = SpoolLimits(budget_bytes=100_000)

@@ -6,7 +6,9 @@ import pytest
 from tests.unit.ingest.spool.kafka import taking
 
 from headrace.errors import SpoolError, SpoolFullError
-from headrace.ingest.spool import Loader, SendResult, Spool, SpoolLimits, segment, upkeep
+from headrace.ingest.spool import segment, upkeep
+from headrace.ingest.spool.loader import Loader, SendResult
+from headrace.ingest.spool.spool import Spool, SpoolLimits
 
 
 @pytest.fixture

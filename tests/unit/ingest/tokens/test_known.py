@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from tests.waiting import LIMIT_SECONDS
 
-from headrace.control import ingest
 from headrace.errors import BrokerUnreachableError
+from headrace.ingest import service as ingest
 from headrace.ingest.tokens import known as known_tokens
 from headrace.ingest.tokens.known import KnownTokens
 from headrace.ingest.tokens.token import Token, issue

@@ -8,10 +8,10 @@ from headrace.links.committed_position import CommittedPosition
 from headrace.links.dispatcher import route_run, sent
 from headrace.links.dispatcher.route import Route
 from headrace.links.dispatcher.route_run import RouteRun
-from headrace.links.spark_query import DoneBatches
 from headrace.links.starts import Starts
 from headrace.model import TopicPartition
 from headrace.settings.model import RestartSettings
+from headrace.spark.topic_query import DoneBatches
 
 RECORDS = 7
 ROUTE = Route("d", "headrace.dispatcher.d.waw", "central", "waw", {}, {}, "clicks", "events")

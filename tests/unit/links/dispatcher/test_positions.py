@@ -6,8 +6,8 @@ import confluent_kafka
 import pytest
 
 from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionError
-from headrace.kafka import resume
-from headrace.kafka.client import LiveTopic
+from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.read import resume
 from headrace.links.committed_position import CommittedPosition
 from headrace.links.dispatcher import positions
 from headrace.links.dispatcher.positions import (

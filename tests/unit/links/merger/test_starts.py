@@ -6,8 +6,8 @@ import confluent_kafka
 import pytest
 
 from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionError
-from headrace.kafka import resume
-from headrace.kafka.client import LiveTopic
+from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.read import resume
 from headrace.links.merger import losses, starts
 from headrace.links.merger.plan import ClockSource, MergePlan
 from headrace.links.merger.position import InputPosition, WrittenTo, committed_offset, position_of

@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError, LinkRecordError
-from headrace.kafka.client import LiveTopic
-from headrace.kafka.resume import Position
+from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.origin import ORIGIN
+from headrace.kafka.read.resume import Position
 from headrace.links.instance import SourceChangedError
 from headrace.links.mirror import copying
 from headrace.links.mirror.copying import Copier
 from headrace.links.mirror.link import Link
-from headrace.links.origin import ORIGIN
 from headrace.links.site_times import SITE_TIMES
 from headrace.links.target import Rejection
 from headrace.model import TopicPartition

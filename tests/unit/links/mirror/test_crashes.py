@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import confluent_kafka
 import pytest
 
-from headrace.kafka.client import LiveTopic
-from headrace.kafka.resume import Position
+from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.read.resume import Position
 from headrace.links.mirror import copying
 from headrace.links.mirror.copying import Copier
 from headrace.links.mirror.link import Link

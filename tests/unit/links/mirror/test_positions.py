@@ -8,14 +8,14 @@ import confluent_kafka
 import pytest
 
 from headrace.errors import LinkNoLeaderError
-from headrace.kafka import resume
-from headrace.kafka.client import LiveTopic
-from headrace.kafka.log_cuts import Seen
-from headrace.kafka.resume import Position
+from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.origin import Origin
+from headrace.kafka.read import resume
+from headrace.kafka.read.log_cuts import Seen
+from headrace.kafka.read.resume import Position
 from headrace.links.mirror import positions
 from headrace.links.mirror.link import Link
 from headrace.links.mirror.positions import find_starts, positions_of
-from headrace.links.origin import Origin
 from headrace.model import TopicPartition
 
 SOURCE, TARGET = {"bootstrap.servers": "s:1"}, {"bootstrap.servers": "t:1"}

@@ -15,18 +15,18 @@ from tests.drills.join_histories import (
 )
 
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.earlier_index import EarlierIndex, with_index
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
+from headrace.pipelines.join.index.earlier_index import EarlierIndex, with_index
+from headrace.pipelines.join.index.slices import slice_length_us
+from headrace.pipelines.join.index.state import StateFolder
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinPartition
 from headrace.pipelines.join.position import JoinPosition
-from headrace.pipelines.join.slices import slice_length_us
-from headrace.pipelines.join.state import StateFolder
 
 
 @pytest.fixture(autouse=True)
 def few_files_are_compacted(monkeypatch):
-    monkeypatch.setattr("headrace.pipelines.join.state.COMPACTION_FAN_IN", 3)
+    monkeypatch.setattr("headrace.pipelines.join.index.state.COMPACTION_FAN_IN", 3)
 
 
 @pytest.mark.parametrize("match", Match)

@@ -12,8 +12,8 @@ from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.offsets import JoinOffset
 from headrace.pipelines.join.planner import JoinPlanner
 from headrace.pipelines.late_data.event_clock import EventClock
-from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.offsets import SourceOffset
+from headrace.pipelines.source.planning.feedback import Feedback
 from headrace.pipelines.source.state import SourceState
 from headrace.testing import MemoryCluster
 

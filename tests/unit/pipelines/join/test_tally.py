@@ -21,9 +21,9 @@ from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import WindowState
 from headrace.pipelines.join.declaration import Match
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
+from headrace.pipelines.join.index.state import StateFolder
 from headrace.pipelines.join.matching import IdMatcher
 from headrace.pipelines.join.position import JoinPosition
-from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.ledger.entry import merged
 
 START = JoinPosition(0, 0, 0, 0)

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from tests.contracts.source import spec
 
-from headrace.kafka.replayed import PartitionId, addressees
+from headrace.kafka.dead_letters.replayed import PartitionId, addressees
 from headrace.model import EpochMillis, Metadata, OffsetRange, TopicPartition, event_schema
 from headrace.pipelines.late_data.rule import LATE_EVENT, LateRule
-from headrace.pipelines.source import bad_records
-from headrace.pipelines.source.reader import RangeReader
+from headrace.pipelines.source.reading import bad_records
+from headrace.pipelines.source.reading.reader import RangeReader
 from headrace.pipelines.source.report import LateCounts
 from headrace.sinks.api import RejectedRow
 from headrace.testing.memory import MemoryCluster

@@ -7,11 +7,11 @@ import pytest
 
 from headrace import Lake
 from headrace.errors import CheckpointBehindTableError
-from headrace.pipelines.checkpoint import PlannedBatch
+from headrace.pipelines.batch.positions import CheckpointIds
 from headrace.pipelines.late_data.side_table import SideTable
-from headrace.pipelines.positions import CheckpointIds
+from headrace.pipelines.start.checkpoint import PlannedBatch
 from headrace.sinks.api import SinkContext
-from headrace.sinks.lake.table import read_table
+from headrace.sinks.lake.delta.table import read_table
 
 ROWS = pa.schema([("n", pa.int64())])
 

@@ -10,8 +10,8 @@ from headrace.ledger.windows import WindowState
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds
+from headrace.pipelines.ledger.counting.recount import Recount
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry
-from headrace.pipelines.ledger.recount import Recount
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, changes_of
 from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from headrace.errors import SinkError
 from headrace.ledger.sums import Fate, Hop, Sums
+from headrace.pipelines.ledger.counting.waiting import all_lines
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, merged, span_of
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine, added, lines_of
-from headrace.pipelines.ledger.waiting import all_lines
-from headrace.runtime import storage
+from headrace.storage import files as storage
 
 lines = st.lists(
     st.builds(

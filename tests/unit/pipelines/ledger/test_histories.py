@@ -33,21 +33,21 @@ from headrace import Lake
 from headrace.errors import CheckpointBehindTableError, HeadraceError
 from headrace.ledger.sums import Sums
 from headrace.model import Start, TopicPartition
+from headrace.pipelines.batch.positions import CheckpointIds, held_positions, newest_checkpoint
 from headrace.pipelines.ledger import recording
 from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds
+from headrace.pipelines.ledger.counting.recount import Recount
 from headrace.pipelines.ledger.history import read_history
-from headrace.pipelines.ledger.recount import Recount
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder, changes_of
-from headrace.pipelines.positions import CheckpointIds, held_positions, newest_checkpoint
 from headrace.pipelines.reprocessing.part import ReprocessedPart
 from headrace.pipelines.reprocessing.plan import ReprocessPlan
 from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange, cut_into_parts
 from headrace.pipelines.reprocessing.unread import unread_offsets
-from headrace.pipelines.resets import Resets
-from headrace.pipelines.source.initial import write_initial
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.sinks.lake.table import read_table
+from headrace.pipelines.source.planning.initial import write_initial
+from headrace.pipelines.start.resets import Resets
+from headrace.sinks.lake.delta.table import read_table
 
 LEDGER = "_headrace/ledger"
 TIMES = TimeRange(datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC))

@@ -30,9 +30,12 @@ from tests.unit.pipelines.spark_like import (
 from headrace.events.event_hash import hash_positions, hash_texts
 from headrace.ledger.sums import Fate, Hop, Sums
 from headrace.model import OffsetRange, Start, TopicPartition
+from headrace.pipelines.batch.positions import CheckpointIds
 from headrace.pipelines.ledger import recording
 from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds
+from headrace.pipelines.ledger.counting.tally import LedgerRule
+from headrace.pipelines.ledger.counting.waiting import Waiting
 from headrace.pipelines.ledger.entry import EntryRange
 from headrace.pipelines.ledger.history import read_history
 from headrace.pipelines.ledger.recording import (
@@ -42,14 +45,11 @@ from headrace.pipelines.ledger.recording import (
 )
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder
 from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine, added
-from headrace.pipelines.ledger.tally import LedgerRule
-from headrace.pipelines.ledger.waiting import Waiting
-from headrace.pipelines.positions import CheckpointIds
-from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.report import RangeReport
-from headrace.runtime import storage
+from headrace.pipelines.start.resets import Resets
 from headrace.sinks.api import CommitRejection, RejectedValues
-from headrace.sinks.lake.snapshot import lake_snapshot
+from headrace.sinks.lake.delta.snapshot import lake_snapshot
+from headrace.storage import files as storage
 
 PLACES = (*CRASHES, "entry written")
 

@@ -19,9 +19,9 @@ from headrace.pipelines.late_data.late_events import LateEvents, OnTime
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds
+from headrace.pipelines.ledger.counting.tally import LedgerRule, RangeTally
 from headrace.pipelines.ledger.entry import LedgerEntry
-from headrace.pipelines.ledger.tally import LedgerRule, RangeTally
-from headrace.pipelines.source.reader import RangeReader
+from headrace.pipelines.source.reading.reader import RangeReader
 from headrace.testing.memory import MemoryCluster
 
 

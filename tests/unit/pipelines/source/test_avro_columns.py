@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import EpochMillis, Precision
-from headrace.events.avro import AvroReader, AvroTexts
-from headrace.events.values import as_read
+from headrace.events.avro.values import AvroReader, AvroTexts
+from headrace.events.parsing.values import as_read
 from headrace.events.wire_format import HEADER
 from headrace.model import event_schema
 from headrace.pipelines.source.decode.avro import BLOCK_RECORDS, AvroDecoder

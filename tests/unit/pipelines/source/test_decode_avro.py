@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.events.avro import HEADER, AvroWriter, avro_schema
+from headrace.events.avro.values import HEADER, AvroWriter, avro_schema
 from headrace.model import EpochMillis, Json, Precision, event_schema
 from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.decode.avro import AvroDecoder

@@ -14,7 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from headrace.errors import InvalidRecordError, RegistryUnreachableError
 from headrace.events.instances import event_reader
-from headrace.events.protobuf_schemas import protobuf_schema
+from headrace.events.protobuf.schemas import protobuf_schema
 from headrace.events.wire_format import HEADER
 from headrace.model import Precision, Protobuf, RegisteredSchema, Topic, event_schema
 from headrace.pipelines.source.decode.protobuf import ProtobufDecoder

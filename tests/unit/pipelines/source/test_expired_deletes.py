@@ -8,7 +8,7 @@ from tests.contracts.source import drained, event, spec
 
 from headrace.errors import DeletesExpiredError
 from headrace.pipelines.source.offsets import NOTHING_READ
-from headrace.pipelines.source.planner import Planner
+from headrace.pipelines.source.planning.planner import Planner
 from headrace.testing.memory import MemoryCluster
 
 NOW_MS = int(time.time() * 1000)

@@ -20,9 +20,9 @@ from tests.contracts.format import (
     json_text,
 )
 
-from headrace.events.avro import HEADER, avro_schema
-from headrace.events.protobuf_schemas import protobuf_schema
-from headrace.events.protobuf_writing import protobuf_text
+from headrace.events.avro.values import HEADER, avro_schema
+from headrace.events.protobuf.schemas import protobuf_schema
+from headrace.events.protobuf.writing import protobuf_text
 from headrace.ingest.events.validation import EventCheck
 from headrace.model import Avro, JsonSchema, Protobuf, RegisteredSchema, Topic
 from headrace.pipelines.source.decode import decoder_for

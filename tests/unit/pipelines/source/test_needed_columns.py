@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 from tests.contracts.source import spec
-from tests.unit.pipelines.source.test_reader import NUMBERS, Records
+from tests.unit.pipelines.source.reading.test_reader import NUMBERS, Records
 
 from headrace.events.wire_format import HEADER
 from headrace.model import EpochMillis, Metadata, OffsetRange, event_schema
 from headrace.pipelines.late_data.rule import LateRule
-from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.ledger.counting.tally import LedgerRule
 from headrace.pipelines.source.decode.avro import AvroDecoder
 from headrace.pipelines.source.decode.json_events import JsonDecoder
-from headrace.pipelines.source.reader import ReadRange, TaskReader
+from headrace.pipelines.source.reading.reader import ReadRange, TaskReader
 from headrace.sinks.api import SelectiveWriters
 from headrace.testing.memory import MemoryRecord
 

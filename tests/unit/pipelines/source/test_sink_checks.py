@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.source import spec
 
-from headrace.kafka.dead_letter_limiter import BadRuns
+from headrace.kafka.dead_letters.limiter import BadRuns
 from headrace.ledger.sums import Fate, Hop
 from headrace.model import EpochMillis, Metadata, OffsetRange, TopicPartition, event_schema
 from headrace.pipelines.late_data.rule import LateRule
-from headrace.pipelines.ledger.tally import LedgerRule
-from headrace.pipelines.source.reader import RangeReader
+from headrace.pipelines.ledger.counting.tally import LedgerRule
+from headrace.pipelines.source.reading.reader import RangeReader
 from headrace.sinks.api import RejectedRow
 from headrace.testing.memory import MemoryCluster
 

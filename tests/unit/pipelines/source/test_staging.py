@@ -4,7 +4,7 @@ from headrace.pipelines.ledger.sums import LedgerKey, LedgerLine
 from headrace.pipelines.source import staging as staging_module
 from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.staging import Staging, StepReport, driver_staging
-from headrace.runtime import storage
+from headrace.storage import files as storage
 
 CLICKS = TopicPartition("clicks", 0)
 

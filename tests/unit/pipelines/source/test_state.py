@@ -1,7 +1,7 @@
 import pytest
 
 from headrace.pipelines.late_data.event_clock import EventClock
-from headrace.pipelines.source.feedback import Feedback, RecordSizes
+from headrace.pipelines.source.planning.feedback import Feedback, RecordSizes
 from headrace.pipelines.source.state import SourceState, SourceView
 
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.queries.match.clicks import clicks, rule
 
-from headrace.queries.aggregate_functions import aggregation_of
 from headrace.queries.language.tree import Aggregate
 from headrace.queries.match import partials as partials_module
 from headrace.queries.match.partials import RowPlaces, added_to_windows, facet_hash, limited
 from headrace.queries.match.rules import RuleSet
+from headrace.queries.windows.functions import aggregation_of
 
 SECOND_US = 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,8 +11,8 @@ from tests.unit.queries.match.clicks import CLICKS
 from tests.unit.queries.pipeline import REGISTERED, registration
 
 from headrace.errors import ReferenceRecreatedError
-from headrace.kafka import table
-from headrace.kafka.table import MAX_IDLE_SECONDS
+from headrace.kafka.table import topic_table as table
+from headrace.kafka.table.topic_table import MAX_IDLE_SECONDS
 from headrace.queries.match.held import RegistryReader, milliseconds_since_1970
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.testing.memory import MemoryCluster

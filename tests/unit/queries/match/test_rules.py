@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from hypothesis.stateful import rule as step
-from tests.unit.queries.evaluation.expressions import (
+from tests.unit.queries.compile.arrow.expressions import (
     ROWS,
     VISIT_COLUMNS,
     VISITS,
@@ -17,7 +17,7 @@ from tests.unit.queries.evaluation.expressions import (
 from tests.unit.queries.match.clicks import clicks, rule
 from tests.unit.queries.query_strategies import EVENTS, WHERES
 
-from headrace.queries.evaluation import compile_expression
+from headrace.queries.compile.arrow import compile_expression
 from headrace.queries.language.tree import Aggregate, Query, Result
 from headrace.queries.match import index as index_module
 from headrace.queries.match.rules import RuleSet

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.unit.queries.evaluation.expressions import VISITS, with_other_constants
+from tests.unit.queries.compile.arrow.expressions import VISITS, with_other_constants
 from tests.unit.queries.match.clicks import compiled
 from tests.unit.queries.query_strategies import queries
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.queries.pipeline import live_queries
 
 from headrace.model.event import event_schema
-from headrace.queries.evaluation import CompiledExpression
+from headrace.queries.compile.arrow import CompiledExpression
 from headrace.queries.match import rules as rules_module
 from headrace.queries.match import sizes as sizes_module
 from headrace.queries.match.partials import RowPlaces, added_to_windows

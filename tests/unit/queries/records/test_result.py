@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.queries.results import result
+from tests.unit.queries.expected_results import result
 
 from headrace.queries.records.result import decode_result, result_of
 

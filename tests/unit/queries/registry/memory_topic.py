@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.control import query_registry
+from headrace.queries.registry import registrations as query_registry
 from headrace.queries.registry.record import decode_query
 from headrace.queries.registry.table import QueryTable
 

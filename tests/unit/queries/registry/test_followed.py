@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from tests.unit.queries.pipeline import registration
 
-from headrace.kafka.table import MAX_IDLE_SECONDS
+from headrace.kafka.table.topic_table import MAX_IDLE_SECONDS
 from headrace.queries.language import parse_query
 from headrace.queries.registry import followed as followed_module
 from headrace.queries.registry.followed import FollowedRegistry

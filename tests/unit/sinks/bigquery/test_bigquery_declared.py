@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from headrace import BatchLimits, BigQuery, Lake, Pipeline, Source, Topic
-from headrace.control.sink_changes import pace_warnings
 from headrace.model import FieldType
+from headrace.pipelines.sink_changes import pace_warnings
 from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows
 

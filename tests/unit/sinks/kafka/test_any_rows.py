@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import EpochMillis, Precision, Topic
-from headrace.events.avro import AvroWriter
+from headrace.events.avro.values import AvroWriter
 from headrace.events.instances import event_reader
-from headrace.events.json_schema import JsonSchemaWriter
+from headrace.events.json_schema.schemas import JsonSchemaWriter
 from headrace.sinks.kafka.records import RecordsOf
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

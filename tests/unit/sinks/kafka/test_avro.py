@@ -15,9 +15,9 @@ from tests.waiting import LIMIT_SECONDS
 
 from headrace import Avro, EpochMillis, Kafka, Precision, Topic
 from headrace.errors import RegistryUnreachableError, SchemaRejectedError, SinkError
-from headrace.events.avro_references import AvroSchemas
+from headrace.events.avro.references import AvroSchemas
 from headrace.events.instances import event_reader
-from headrace.kafka.schema_registry import SchemaRegistry
+from headrace.kafka.admin.schema_registry import SchemaRegistry
 from headrace.pipelines.source.record_columns import row_columns
 from headrace.sinks.api import SinkContext
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from headrace import EpochMillis, Join, Kafka, Pipeline, Topic
-from headrace.control.late_data_rules import side_table_faults
-from headrace.control.pipeline_rules import pipeline_faults
 from headrace.errors import TableMismatchError
 from headrace.pipelines.join.columns import joined_columns
+from headrace.pipelines.late_data.rules import side_table_faults
+from headrace.pipelines.rules import pipeline_faults
 from headrace.pipelines.source.record_columns import row_columns
 from headrace.sinks.api import SinkContext
 

@@ -10,8 +10,8 @@ from tests.unit.sinks.lake.deletion_vectors import delete_by_vector
 from headrace import Delta, Unique
 from headrace.errors import SinkError
 from headrace.sinks.api import Transaction
-from headrace.sinks.lake.delta_log import live_paths
-from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.delta.log import live_paths
+from headrace.sinks.lake.files.folder import TableFolder
 
 
 class Table(ReplacedTable):

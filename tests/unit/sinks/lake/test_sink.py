@@ -6,9 +6,9 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace import Lake, Unique
-from headrace.runtime.storage import list_files
 from headrace.sinks.api import SinkContext
-from headrace.sinks.lake.table import read_table
+from headrace.sinks.lake.delta.table import read_table
+from headrace.storage.files import list_files
 from headrace.testing import SinkContract, SinkLab
 
 

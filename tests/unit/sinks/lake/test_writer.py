@@ -11,12 +11,12 @@ from pyarrow import parquet
 
 from headrace import Lake
 from headrace.errors import SinkError
-from headrace.runtime.storage import list_files
 from headrace.sinks.api import RejectedRow
 from headrace.sinks.lake import writer as writer_module
-from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
-from headrace.sinks.lake.encoding import ParquetEncoding
+from headrace.sinks.lake.files.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.files.encoding import ParquetEncoding
 from headrace.sinks.lake.writer import PartitionedWriter
+from headrace.storage.files import list_files
 
 SEVEN = datetime(2019, 11, 24, 7, 30, tzinfo=UTC)
 COLUMNS = pa.schema(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.events.avro import AvroReader, AvroTexts, SchemaLookup
-from headrace.events.values import as_read
+from headrace.events.avro.values import AvroReader, AvroTexts, SchemaLookup
+from headrace.events.parsing.values import as_read
 from headrace.events.wire_format import frame_size, schema_id_of
 from headrace.pipelines.source.decode.avro_columns import MIN_RECORDS, AvroColumns
 from headrace.pipelines.source.decode.avro_cursors import MAX_BLOCK_BYTES

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.events.avro_types import kind_of
+from headrace.events.avro.types import kind_of
 from headrace.model import EventField, FieldType
 from headrace.pipelines.source.decode.avro_cursors import Cursors, items_of
 from headrace.pipelines.source.decode.avro_reads import (
@@ -33,8 +33,8 @@ from headrace.pipelines.source.decode.avro_reads import (
 from headrace.pipelines.source.decode.columns import arrow_type
 
 if TYPE_CHECKING:
-    from headrace.events.avro import AvroReader
-    from headrace.events.avro_schemas import Named, Schema
+    from headrace.events.avro.schemas import Named, Schema
+    from headrace.events.avro.values import AvroReader
     from headrace.model import EventSchema
     from headrace.pipelines.source.decode.avro_cursors import Bools, Int64s
 
@@ -49,7 +49,7 @@ class AvroColumns:
 
     Args:
         reader: of single values of that schema.
-        schema: of the event class, as :func:`~headrace.events.values.as_read` gives it.
+        schema: of the event class, as :func:`~headrace.events.parsing.values.as_read` gives it.
         arrow_schema: columns of fields of the class.
 
     Raises:

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.events.avro_types import kind_of
+from headrace.events.avro.types import kind_of
 from headrace.events.times import EARLIEST_US, LATEST_US
 from headrace.model import EventField, FieldType
 from headrace.pipelines.source.decode.avro_cursors import MAX_BLOCK_BYTES, WORD, Cursors
 from headrace.pipelines.source.decode.columns import arrow_type
 
 if TYPE_CHECKING:
-    from headrace.events.avro_schemas import Schema
+    from headrace.events.avro.schemas import Schema
     from headrace.pipelines.source.decode.avro_cursors import Int64s
 
 Read: TypeAlias = Callable[[Cursors], pa.Array]

@@ -1,7 +1,7 @@
 """What a topic and its sink ask of an event beyond its format, checked in the rows of any decoder.
 
-This module imports Arrow inside, because :mod:`headrace.pipelines.source.reader` imports it before
-Spark forks its Python workers.
+This module imports Arrow inside, because :mod:`headrace.pipelines.source.reading.reader` imports it
+before Spark forks its Python workers.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.events.parser import event_parser, slots
-from headrace.events.values import reader_of, without_null
+from headrace.events.parsing.parser import event_parser, slots
+from headrace.events.parsing.values import reader_of, without_null
 from headrace.model import FieldType
 from headrace.pipelines.source.decode.timestamps import timestamps
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.events.wire_format import framed
-from headrace.kafka.headers import headers_of
+from headrace.kafka.client.headers import headers_of
 from headrace.model import Registered
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headrace.events import Rejection
-    from headrace.kafka.range_reader import Record
+    from headrace.kafka.read.range_reader import Record
     from headrace.model import Format
 
 

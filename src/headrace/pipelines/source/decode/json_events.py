@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.events import Rejection, parsed_again, rejection
-from headrace.events.json_schema import json_text
+from headrace.events.json_schema.schemas import json_text
 from headrace.pipelines.source.decode.columns import EventColumns
 from headrace.pipelines.source.decode.decoder import Decoded
 from headrace.pipelines.source.decode.parts import decoded_in_blocks, without_rows

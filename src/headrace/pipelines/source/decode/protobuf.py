@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from headrace.events.parser import LONG_RANGE
-from headrace.events.protobuf import (
+from headrace.events.parsing.parser import LONG_RANGE
+from headrace.events.parsing.values import DecimalReader, as_read
+from headrace.events.protobuf.fields import ReadField
+from headrace.events.protobuf.types import Reading
+from headrace.events.protobuf.values import (
     ProtobufLookup,
     ProtobufMessages,
     ProtobufReader,
 )
-from headrace.events.protobuf_fields import ReadField
-from headrace.events.protobuf_types import Reading
 from headrace.events.rejection import rejection
 from headrace.events.times import EARLIEST_US, LATEST_US, parse_date
-from headrace.events.values import DecimalReader, as_read
 from headrace.model import FieldType
 from headrace.pipelines.source.decode.columns import arrow_schema, arrow_type
 from headrace.pipelines.source.decode.decoder import Decoded

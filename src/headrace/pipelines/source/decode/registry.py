@@ -81,7 +81,7 @@ def _json_schema_decoder(schema: EventSchema, needed: Collection[str] | None) ->
 def _avro_decoder(
     schema: EventSchema, registry: SchemaRegistrySettings | None, needed: Collection[str] | None
 ) -> Decoder:
-    from headrace.events.avro_references import AvroSchemas
+    from headrace.events.avro.references import AvroSchemas
     from headrace.pipelines.source.decode.avro import AvroDecoder
 
     return AvroDecoder(schema, AvroSchemas(_lookup(Avro.registry_kind, registry)), needed)
@@ -96,7 +96,7 @@ def _protobuf_decoder(schema: EventSchema, registry: SchemaRegistrySettings | No
 def _lookup(
     kind: str, registry: SchemaRegistrySettings | None
 ) -> Callable[[SchemaId], RegisteredSchema | None]:
-    from headrace.kafka.schema_registry import lookup_of
+    from headrace.kafka.admin.schema_registry import lookup_of
 
     if registry is None:
         raise ValueError(f"schemas of {kind} have no registry")

@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
-from headrace.runtime import storage
-from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
-from headrace.sinks.lake.iceberg.catalog import folder_of
+from headrace.sinks.lake.files.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.iceberg.catalog.catalogs import folder_of
 from headrace.sinks.lake.iceberg.files import IcebergFiles
 from headrace.sinks.lake.iceberg.schema import file_schema
+from headrace.storage import files as storage
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

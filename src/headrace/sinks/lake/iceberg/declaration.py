@@ -11,14 +11,14 @@ from headrace.model.name import NAME, NAME_WORDS
 from headrace.runtime.extras import require_extra
 from headrace.sinks.api import CompactionResult, PositionStore, SinkDriver, Snapshot
 from headrace.sinks.lake.format import DeclaredTable, TableFormat
-from headrace.sinks.lake.iceberg.catalog_settings import settings_faults
+from headrace.sinks.lake.iceberg.catalog.settings import settings_faults
 from headrace.sinks.lake.layout import TimeUnit
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.settings import Secret
-    from headrace.sinks.lake.iceberg.catalog import CatalogTable
+    from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable
     from headrace.sinks.lake.iceberg.table import IcebergTable
     from headrace.sinks.lake.iceberg.upkeep import IcebergUpkeep
 
@@ -147,6 +147,6 @@ class Iceberg(TableFormat):
     def _place(self, table: DeclaredTable) -> CatalogTable:
         """Returns the table by its name; first of all, as it looks for the extra."""
         require_extra("iceberg")
-        from headrace.sinks.lake.iceberg.catalog import CatalogTable
+        from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable
 
         return CatalogTable.of(table.context, self.namespace, table.name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.driver import TableDriver
-from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.files.data_file import WriteSpec
+from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable
 from headrace.sinks.lake.iceberg.table import IcebergTable
 from headrace.sinks.lake.iceberg.upkeep import IcebergUpkeep
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.sinks.lake.data_file import EventTimeRange
-from headrace.sinks.lake.partitions import Partition
+from headrace.sinks.lake.files.data_file import EventTimeRange
+from headrace.sinks.lake.files.partitions import Partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ class IcebergFiles:
     schema: pa.Schema
 
     def rows(self, rows: pa.Table, partition: Partition) -> pa.Table:
-        """See :meth:`~headrace.sinks.lake.data_file.FileForm.rows`."""
+        """See :meth:`~headrace.sinks.lake.files.data_file.FileForm.rows`."""
         import pyarrow as pa
 
         texts = dict(partition.values)
@@ -62,7 +62,7 @@ class IcebergFiles:
         times: Mapping[str, EventTimeRange],
         rows: pa.Table | None = None,
     ) -> str:
-        """See :meth:`~headrace.sinks.lake.data_file.FileForm.stats`; columns go by their ids.
+        """See :meth:`~headrace.sinks.lake.files.data_file.FileForm.stats`; columns go by their ids.
 
         Those with nested fields have no statistics.
         """

@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from headrace.errors import SinkError
 from headrace.sinks.api import RestoredTarget, Transaction
-from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

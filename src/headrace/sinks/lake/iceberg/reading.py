@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.model.partition_value import RESCUED_COLUMN
-from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.files.partitions import with_rescued_values
+from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable
 from headrace.sinks.lake.iceberg.positions import recorded
-from headrace.sinks.lake.partitions import with_rescued_values
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

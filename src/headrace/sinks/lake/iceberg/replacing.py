@@ -14,20 +14,20 @@ from headrace.errors import SinkError
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.runtime.retrying import retry
 from headrace.sinks.api import Transaction
-from headrace.sinks.lake.data_file import FileSwap, WriteSpec, WrittenFile
-from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.files.data_file import FileSwap, WriteSpec, WrittenFile
+from headrace.sinks.lake.files.folder import TableFolder
+from headrace.sinks.lake.files.partitions import Partition, with_rescued_values
+from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable
 from headrace.sinks.lake.iceberg.driver import open_table
 from headrace.sinks.lake.iceberg.positions import Mark, recorded, summary_of, versions_of
 from headrace.sinks.lake.iceberg.scanned_files import FileReader, partition_of
 from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
 from headrace.sinks.lake.iceberg.sent_once import send
 from headrace.sinks.lake.iceberg.table import IcebergTable
-from headrace.sinks.lake.merging import conformed
-from headrace.sinks.lake.partitions import Partition, with_rescued_values
 from headrace.sinks.lake.replacing import AddingDriver, TableReplacingDriver, check_expected
 from headrace.sinks.lake.row_comparison import RowFile, RowIdentity
 from headrace.sinks.lake.table_schema import check_partitioning
+from headrace.sinks.lake.upkeep.merging import conformed
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 
-from headrace.sinks.lake.data_file import WriteSpec
-from headrace.sinks.lake.partitions import Partition, partition_text
+from headrace.sinks.lake.files.data_file import WriteSpec
+from headrace.sinks.lake.files.partitions import Partition, partition_text
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table

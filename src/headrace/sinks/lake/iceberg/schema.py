@@ -15,7 +15,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 
 from headrace.errors import TableMismatchError
 from headrace.sinks.arrow_types import is_list
-from headrace.sinks.lake.data_file import WriteSpec
+from headrace.sinks.lake.files.data_file import WriteSpec
 from headrace.sinks.lake.layout import TimeUnit
 from headrace.sinks.lake.table_schema import not_written, table_schema
 

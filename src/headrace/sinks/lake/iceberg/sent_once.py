@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.table import Transaction as IcebergTransaction
 from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 
-from headrace.sinks.lake.data_file import FileSwap, WriteSpec
+from headrace.sinks.lake.files.data_file import FileSwap, WriteSpec
 from headrace.sinks.lake.iceberg.data_files import data_file
 from headrace.sinks.lake.iceberg.positions import Mark
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from headrace.errors import SinkError, TableMismatchError
 from headrace.sinks.api import CommitRejection, PositionStore, Transaction
-from headrace.sinks.lake.data_file import FileSwap, WriteSpec, WrittenFile
-from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.iceberg.catalog import LOST_RACES, CatalogTable
+from headrace.sinks.lake.files.data_file import FileSwap, WriteSpec, WrittenFile
+from headrace.sinks.lake.files.folder import TableFolder
+from headrace.sinks.lake.iceberg.catalog.catalogs import LOST_RACES, CatalogTable
 from headrace.sinks.lake.iceberg.data_files import written_spec
 from headrace.sinks.lake.iceberg.positions import (
     IcebergPositions,

@@ -11,14 +11,14 @@ from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
-from headrace.sinks.lake.data_file import WriteSpec
-from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.files.data_file import WriteSpec
+from headrace.sinks.lake.files.partitions import with_rescued_values
+from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable
 from headrace.sinks.lake.iceberg.positions import MERGED
 from headrace.sinks.lake.iceberg.scanned_files import FileReader
-from headrace.sinks.lake.merging import conformed
-from headrace.sinks.lake.partitions import with_rescued_values
 from headrace.sinks.lake.unique.row_keys import KeyRule, RowKeys
 from headrace.sinks.lake.unique.table_keys import any_within
+from headrace.sinks.lake.upkeep.merging import conformed
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile

@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.errors import SinkError
-from headrace.runtime import storage
 from headrace.runtime.clock import now_in_ms
 from headrace.sinks.api import CompactionResult
-from headrace.sinks.lake.compaction import (
-    RETENTION,
-    TARGET_BYTES,
-    TRANSACTION_BYTES,
-    Threshold,
-    is_small,
-)
-from headrace.sinks.lake.data_file import FileSwap, WriteSpec, WrittenFile
-from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.iceberg.catalog import CatalogTable, folder_of
+from headrace.sinks.lake.files.data_file import FileSwap, WriteSpec, WrittenFile
+from headrace.sinks.lake.files.folder import TableFolder
+from headrace.sinks.lake.files.partitions import Partition
+from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable, folder_of
 from headrace.sinks.lake.iceberg.data_files import written_spec
 from headrace.sinks.lake.iceberg.positions import MERGED, Mark
 from headrace.sinks.lake.iceberg.scanned_files import FileReader, partition_of
 from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
 from headrace.sinks.lake.iceberg.sent_once import send
 from headrace.sinks.lake.layout import TableLayout
-from headrace.sinks.lake.merging import FileMerger, in_groups
-from headrace.sinks.lake.partitions import Partition
 from headrace.sinks.lake.table_schema import check_partitioning
+from headrace.sinks.lake.upkeep.compaction import (
+    RETENTION,
+    TARGET_BYTES,
+    TRANSACTION_BYTES,
+    Threshold,
+    is_small,
+)
+from headrace.sinks.lake.upkeep.merging import FileMerger, in_groups
+from headrace.storage import files as storage
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -88,7 +88,7 @@ class IcebergUpkeep:
             table.maintenance.expire_snapshots().by_ids(old).commit()
 
     def small_files(self) -> tuple[int, dict[Partition, int]]:
-        """See :meth:`~headrace.sinks.lake.maintenance.Upkeep.small_files`."""
+        """See :meth:`~headrace.sinks.lake.upkeep.maintenance.Upkeep.small_files`."""
         with self._place.errors_named():
             table = self._place.existing()
             small = self._small(table).items()

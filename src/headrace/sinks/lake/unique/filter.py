@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from headrace.errors import SinkError
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import CommitRejection
-from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.files.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.unique.known_rows import KnownRows
 from headrace.sinks.lake.unique.rewriting import JudgedFile, Rewriter, task_of
 from headrace.sinks.lake.unique.row_keys import (

@@ -12,13 +12,13 @@ import pyarrow as pa
 from headrace.model import CONFLICTING_KEY
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import RejectedValues
-from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
-from headrace.sinks.lake.encoding import ParquetEncoding
-from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.merging import conformed, event_times_of
-from headrace.sinks.lake.partitions import with_partition_values
+from headrace.sinks.lake.files.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.files.encoding import ParquetEncoding
+from headrace.sinks.lake.files.folder import TableFolder
+from headrace.sinks.lake.files.partitions import with_partition_values
 from headrace.sinks.lake.unique.row_keys import KeyRule, RowKeys, keys_text
 from headrace.sinks.lake.unique.verdicts import Verdict, Verdicts
+from headrace.sinks.lake.upkeep.merging import conformed, event_times_of
 from headrace.sinks.row_json import row_json
 
 _AT_ONCE = 8  # files in memory

@@ -16,7 +16,7 @@ from headrace.sinks.unique.compared_rows import ComparedRows, array_of, compared
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.sinks.lake.data_file import WriteSpec
+    from headrace.sinks.lake.files.data_file import WriteSpec
 
 RowKeys: TypeAlias = NDArray[np.void]
 """An element for each row, of type :data:`ROW_KEY`."""

@@ -12,13 +12,13 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from numpy.typing import NDArray
 
-from headrace.sinks.lake.data_file import WriteSpec
-from headrace.sinks.lake.delta_log import DeltaLog
-from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.log_tail import added_files
-from headrace.sinks.lake.merging import conformed
-from headrace.sinks.lake.partitions import partition_text, with_partition_values
+from headrace.sinks.lake.delta.log import DeltaLog
+from headrace.sinks.lake.delta.log_tail import added_files
+from headrace.sinks.lake.files.data_file import WriteSpec
+from headrace.sinks.lake.files.folder import TableFolder
+from headrace.sinks.lake.files.partitions import partition_text, with_partition_values
 from headrace.sinks.lake.unique.row_keys import KeyRule, RowKeys
+from headrace.sinks.lake.upkeep.merging import conformed
 
 _AT_ONCE = 4  # files in memory
 

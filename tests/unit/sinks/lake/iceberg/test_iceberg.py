@@ -27,13 +27,13 @@ from pyiceberg.types import StringType, TimeType
 
 from headrace import Delta, Iceberg, Lake, UnsafeValues
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
-from headrace.runtime.storage import local_path
 from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows, SinkContext, Transaction
-from headrace.sinks.lake.iceberg.catalog import CatalogTable
-from headrace.sinks.lake.iceberg.catalog_settings import CATALOGS, known_settings
-from headrace.sinks.lake.iceberg.rest import RestCatalog
+from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable
+from headrace.sinks.lake.iceberg.catalog.rest import RestCatalog
+from headrace.sinks.lake.iceberg.catalog.settings import CATALOGS, known_settings
 from headrace.sinks.lake.iceberg.upkeep import upkeep_of
+from headrace.storage.files import local_path
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_lab import COLUMNS, NOON, batch, row, schema, written
 

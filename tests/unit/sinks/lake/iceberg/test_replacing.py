@@ -9,7 +9,7 @@ from tests.contracts.replacing import ReplacedTable, ReplacingContract, row
 
 from headrace import Iceberg
 from headrace.errors import SinkError
-from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable
 from headrace.sinks.lake.iceberg.table import IcebergTable
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace import Iceberg, Lake, Unique, UnsafeValues
 from headrace.errors import TableMismatchError
 from headrace.sinks.api import CommitRejection, SinkContext, Transaction
-from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.catalog.catalogs import CatalogTable
 from headrace.testing.sink_lab import NOON, row, schema
 
 UNIQUE = Unique(by=["id"], within=timedelta(days=2))

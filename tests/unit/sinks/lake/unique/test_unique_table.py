@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.unit.sinks.lake.deletion_vectors import delete_by_vector
-from tests.unit.sinks.lake.test_table import TIME, spec, write_nanoseconds
+from tests.unit.sinks.lake.delta.test_table import TIME, spec, write_nanoseconds
 
 from headrace import Lake, Unique, UnsafeValues
 from headrace.errors import SinkError, TableMismatchError
 from headrace.model import FieldType
 from headrace.sinks.api import CommitRejection, DeclaredRows
-from headrace.sinks.lake.data_file import WrittenFile
-from headrace.sinks.lake.delta_log import live_paths
-from headrace.sinks.lake.log_tail import LogTail
-from headrace.sinks.lake.table import LakeTable, read_table
+from headrace.sinks.lake.delta.log import live_paths
+from headrace.sinks.lake.delta.log_tail import LogTail
+from headrace.sinks.lake.delta.table import LakeTable, read_table
+from headrace.sinks.lake.files.data_file import WrittenFile
 from headrace.sinks.lake.unique import filter as unique_filter
 from headrace.sinks.lake.writer import PartitionedWriter
 

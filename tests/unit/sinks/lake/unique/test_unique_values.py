@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.sinks.lake.test_table import TIME, spec
+from tests.unit.sinks.lake.delta.test_table import TIME, spec
 from tests.unit.sinks.lake.unique.test_unique_table import Writer
 
 from headrace import Unique, UnsafeValues

@@ -25,12 +25,12 @@ from headrace.sinks.api import (
     RejectedValues,
     Transaction,
 )
-from headrace.sinks.postgres import taken_out
 from headrace.sinks.postgres.connection import connect, translated_errors
 from headrace.sinks.postgres.driver import PostgresDriver
 from headrace.sinks.postgres.metrics import CONFLICTS, DUPLICATES, TOO_OLD
 from headrace.sinks.postgres.recorded_table import RecordedTable, TableDeclaration
-from headrace.sinks.postgres.staging import drop_tables
+from headrace.sinks.postgres.rows import taken_out
+from headrace.sinks.postgres.rows.staging import drop_tables
 from headrace.sinks.postgres.stats.grouping import StatsGrouping
 from headrace.sinks.postgres.stats.unique.keys_table import (
     JudgedEvent,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.sinks.postgres.copying import csv_of
 from headrace.sinks.postgres.identifiers import own_identifier
-from headrace.sinks.postgres.staging import drop_tables
+from headrace.sinks.postgres.rows.copying import csv_of
+from headrace.sinks.postgres.rows.staging import drop_tables
 from headrace.sinks.unique.compared_rows import RowHashes
 
 if TYPE_CHECKING:

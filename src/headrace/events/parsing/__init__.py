@@ -1,0 +1,1 @@
+"""JSON texts to values, and why a text is none."""

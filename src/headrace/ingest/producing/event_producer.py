@@ -1,0 +1,240 @@
+"""Sends events of a program to a project's topics."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from headrace.errors import (
+    AccountMissingError,
+    EnvelopeTopicError,
+    EventRejectedError,
+    EventsNotDeliveredError,
+    InvalidRecordError,
+    NotDeclaredError,
+    RecordKeyMissingError,
+    TopicMissingError,
+)
+from headrace.events.parsing.event_json import event_json, has_fields
+from headrace.ingest.events.json_limits import JsonLimits
+from headrace.ingest.events.validation import Accepted, EventCheck, largest_message
+from headrace.ingest.http.problem import ProblemDetails
+from headrace.kafka.client.client import describe
+from headrace.kafka.client.headers import check_header_names
+from headrace.kafka.write.counting_producer import CountingProducer
+from headrace.model import ByAccount, Topic
+from headrace.project.check import LoadedProject
+from headrace.project.services import broker_config
+from headrace.settings import IngestSettings, Settings
+from headrace.topics.schemas import written_with
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class TopicCheck:
+    """Checks, keys and places the events of one topic as ingest does.
+
+    Args:
+        topic: as declared; raw topics take any bytes.
+        settings: the project's; limits are those of ``[ingest]``.
+        account: whose events these are: their key where the topic declares none.
+
+    Raises:
+        AccountMissingError: if the topic places events by account, and there is none.
+        EnvelopeTopicError: if the topic's records are envelopes.
+        RecordKeyMissingError: if the topic is compacted, and its events hold no key.
+    """
+
+    def __init__(self, topic: Topic, settings: Settings, account: str = "") -> None:
+        if topic.envelope is not None:
+            raise EnvelopeTopicError(topic.name)
+        if topic.event is not None and topic.is_keyed_elsewhere:
+            raise RecordKeyMissingError(topic.name)
+        if topic.event is not None and isinstance(topic.partitioning, ByAccount) and not account:
+            raise AccountMissingError(topic.name)
+        ingest = settings.ingest or IngestSettings()
+        limits = JsonLimits(ingest.max_depth, ingest.max_keys, ingest.max_string_bytes)
+        self._check: EventCheck | None = None
+        if topic.event is not None:
+            written = written_with([topic], settings).get(topic.name)
+            self._check = EventCheck(topic, limits, time.time, written)
+        self._account = account
+
+    def __call__(self, text: bytes, headers: Headers = ()) -> Accepted | ProblemDetails:
+        """Returns the record that the event becomes, or why it is rejected."""
+        if self._check is None:
+            return Accepted(text, self._account.encode(), "", -1)
+        accepted, rejected = self._check.batch([text], self._account, headers)
+        return rejected[0] if rejected else accepted[0]
+
+
+class EventProducer:
+    """Sends events to topics of a project. :meth:`headrace.Project.producer` makes one.
+
+    Events are checked, keyed and placed as ``headrace ingest`` does it. An event that does not
+    fit its topic raises :class:`~headrace.EventRejectedError`, and nothing of it is sent.
+
+    Order: events of one key arrive in the order of :meth:`send`.
+    Delivery: :meth:`send` does not wait for Kafka, :meth:`flush` and the end of a ``with`` block
+    do: then all in-sync replicas have every event, each once, or
+    :class:`~headrace.EventsNotDeliveredError` is raised, and those that it counts may be there or
+    not. A process that is killed loses the events that were not flushed.
+    Threads: one at a time may use it.
+
+    Attributes:
+        acknowledged: number of events by topic that all in-sync replicas have.
+    """
+
+    def __init__(self, project: LoadedProject, account: str = "") -> None:
+        """Connects to nothing before the first event.
+
+        Raises:
+            BrokerUnreachableError: if the embedded broker is down.
+        """
+        self._project, self._account = project, account
+        self._config = broker_config(project.settings)
+        self._checks: dict[str, TopicCheck] = {}
+        self._producers: dict[int, CountingProducer] = {}
+        self._events = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Waits for Kafka. An error of the ``with`` block comes before one of the delivery."""
+        try:
+            self.flush()
+        except EventsNotDeliveredError:
+            if error is None:
+                raise
+
+    @property
+    def acknowledged(self) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for sender in self._producers.values():
+            total.update(sender.acknowledged)
+        return total
+
+    def send(
+        self,
+        topic: Topic | str,
+        event: object,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Checks an event and hands it to the Kafka client; waits while its queue is full.
+
+        Args:
+            topic: a declared topic, or its name.
+            event: an instance of the topic's event class, any object or mapping with its fields,
+                or its JSON text. Floats that are not finite are null in JSON, and a time of an
+                ``EpochMillis`` field has a zone and whole milliseconds. Of a raw topic: the
+                record's value, as bytes.
+            key: of a raw topic's record; events have the key that their topic declares.
+            headers: of the record.
+
+        Raises:
+            EventRejectedError: if it does not fit the topic, or the name of a header is no text;
+                it was not sent.
+            AccountMissingError: if the topic places events by account, and the producer has none.
+            EventsNotDeliveredError: if Kafka did not acknowledge an earlier event; this one was
+                not sent, because it would overtake it.
+            NotDeclaredError: if the project does not declare the topic.
+            TopicMissingError: if the topic is not in Kafka.
+            BrokerUnreachableError: if the broker does not respond within 15 seconds.
+        """
+        declared = self._declared(topic)
+        if key is not None and declared.event is not None:
+            raise ValueError(f"topic {declared.name!r} declares the key of its events")
+        if declared.name not in self._checks:
+            self._open(declared)
+        # Not only at the flush: this event must not overtake an earlier one of its key.
+        self._require_deliveries(declared.name)
+        _check_header_names(declared, headers)
+        try:
+            text = event_text(declared, event)
+        except InvalidRecordError as error:
+            raise EventRejectedError(declared.name, error.reason, error.detail) from error
+        record = self._checks[declared.name](text, headers)
+        if isinstance(record, ProblemDetails):
+            raise EventRejectedError(declared.name, record.code, record.detail)
+        self._events += 1
+        self._producers[largest_message(declared)].send(
+            declared.name,
+            record.value,
+            record.key or None if key is None else key,
+            partition=record.partition,
+            headers=headers,
+            label=self._events,
+        )
+
+    def flush(self) -> None:
+        """Waits until Kafka has acknowledged every event, for 3 minutes at most.
+
+        Raises:
+            EventsNotDeliveredError: if it has not acknowledged some of them.
+        """
+        for sender in self._producers.values():
+            sender.drain()
+        self._require_deliveries(", ".join(self._checks))
+
+    def _declared(self, topic: Topic | str) -> Topic:
+        name = topic.name if isinstance(topic, Topic) else topic
+        if name not in self._project.topics:
+            raise NotDeclaredError("topic", name, ", ".join(self._project.topics))
+        return self._project.topics[name]
+
+    def _open(self, topic: Topic) -> None:
+        # Sending to a topic that is missing may create it, with the broker's defaults.
+        if not describe(self._config, [topic.name]):
+            raise TopicMissingError(topic.name)
+        # Topics of one limit share a client: the limit is a property of a client, not of a record.
+        size = largest_message(topic)
+        if size not in self._producers:
+            self._producers[size] = CountingProducer(self._config, size)
+        self._checks[topic.name] = TopicCheck(topic, self._project.settings, self._account)
+
+    def _require_deliveries(self, topic: str) -> None:
+        senders = self._producers.values()
+        failures = [reason for sender in senders for reason in sender.failures.values()]
+        if failures:
+            raise EventsNotDeliveredError(topic, len(failures), failures[0])
+
+
+def _check_header_names(topic: Topic, headers: Headers) -> None:
+    try:
+        check_header_names(headers)
+    except UnicodeEncodeError as error:
+        detail = f"header {error.object!r}: half of a surrogate pair has no bytes in UTF-8"
+        raise EventRejectedError(topic.name, "bad-header-name", detail) from error
+
+
+def event_text(topic: Topic, event: object) -> bytes:
+    """Returns an event as the value of a record: bytes as they are, all else as JSON.
+
+    Raises:
+        InvalidRecordError: if JSON would hold another value than the event, see :func:`event_json`.
+        TypeError: if it is no event.
+    """
+    if isinstance(event, bytes):
+        return event
+    if topic.schema is None:
+        raise TypeError(
+            f"a record of raw topic {topic.name!r} is bytes, not {type(event).__name__}"
+        )
+    if isinstance(event, str):
+        # Half of a surrogate pair has no bytes in UTF-8: what it becomes is rejected.
+        return event.encode(errors="surrogatepass")
+    if not has_fields(event):
+        kind = type(event).__name__
+        raise TypeError(f"an event is an object or mapping with fields, or JSON text, not {kind}")
+    return event_json(topic.schema, event)

@@ -1,0 +1,1 @@
+"""Topics, schemas and brokers: compared, changed and measured."""

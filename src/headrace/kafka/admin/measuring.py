@@ -1,0 +1,236 @@
+"""How fast this cluster takes and gives records, by one producer and one consumer."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import confluent_kafka
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
+
+from headrace.errors import BrokerUnreachableError, TopicMissingError
+from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
+from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics
+from headrace.kafka.client.client import (
+    MESSAGE_TIMEOUT_MS,
+    ClientConfig,
+    consumer,
+    describe,
+    producer,
+    watermarks,
+)
+from headrace.kafka.read.range_reader import read_ranges
+from headrace.kafka.table.changelog import possible_replication
+from headrace.model import OffsetRange, Topic
+
+TEMPORARY_PREFIX = "headrace-measure-"
+_POLL_SECONDS = 0.2
+_READ_WITHIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The limits of a run, whichever is reached first; it waits for what was begun."""
+
+    seconds: float
+    most_bytes: int = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Run:
+    """The events that were acknowledged, or read, and the seconds that it took."""
+
+    events: int
+    bytes: int
+    seconds: float
+
+    @property
+    def events_per_second(self) -> int:
+        """The rate, rounded down."""
+        return int(self.events / self.seconds)
+
+    @property
+    def bytes_per_second(self) -> int:
+        """Returns bytes of values, before compression; rounded down."""
+        return int(self.bytes / self.seconds)
+
+
+@contextmanager
+def temporary_topic(config: ClientConfig) -> Iterator[Topic]:
+    """A topic with one partition on as many as three brokers, deleted in the end.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicChangeError: if Kafka refuses the topic.
+    """
+    name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex[:8]}"
+    config_of_topic = {"max.message.bytes": str(MAX_MESSAGE_BYTES)}
+    topic = Topic(name, replication=possible_replication(config), config=config_of_topic)
+    try:
+        apply_changes(config, plan_topics([topic], {}))
+        yield topic
+    finally:
+        delete_topic(config, name)
+
+
+def produce_values(
+    config: ClientConfig,
+    topic: str,
+    values: Sequence[bytes],
+    tuning: Mapping[str, str],
+    bounds: Bounds,
+) -> Run:
+    """Sends ``values`` repeatedly until a bound; the time ends with the last acknowledgement.
+
+    Raises:
+        KafkaException: if Kafka refused a record.
+        BrokerUnreachableError: if the brokers do not confirm.
+    """
+    failures: list[KafkaError] = []
+    sender = producer(dict(config) | {"delivery.report.only.error": True}, tuning)
+    try:
+        _send(sender, topic, values[:1], Bounds(bounds.seconds, 1), failures)
+        _confirm(config, sender)  # the connection is not what is measured
+        begin = time.perf_counter()
+        sent, size = _send(sender, topic, values, bounds, failures)
+        _confirm(config, sender)
+        seconds = time.perf_counter() - begin
+    finally:
+        sender.purge()
+    if failures:
+        raise KafkaException(failures[0])
+    return Run(sent, size, seconds)
+
+
+def consume_values(
+    config: ClientConfig,
+    topic: str,
+    batch: int,
+    process: Callable[[bytes], object],
+    bounds: Bounds,
+) -> Run:
+    """Reads partition 0 from its start in batches, repeatedly, and processes each value.
+
+    Raises:
+        KafkaException: if Kafka refuses the read.
+        BrokerUnreachableError: if nothing came.
+    """
+    reader = consumer(config, "headrace.measure")
+    try:
+        reader.assign([confluent_kafka.TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        first = _first(config, reader)
+        return _consume(config, reader, first, batch, process, bounds)
+    finally:
+        reader.close()
+
+
+def newest_values(config: ClientConfig, topic: str, count: int) -> list[bytes]:
+    """Returns about ``count`` of the newest values of ``topic``, as many of each partition.
+
+    Raises:
+        TopicMissingError: if there is no such topic.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    live = describe(config, [topic]).get(topic)
+    if live is None:
+        raise TopicMissingError(topic)
+    per_partition = -(-count // live.partitions)
+    ends = watermarks(config, live.all_partitions)
+    ranges = [
+        OffsetRange(partition, max(earliest, latest - per_partition), latest)
+        for partition, (earliest, latest) in ends.items()
+    ]
+    return list(_values(config, ranges))
+
+
+def _send(
+    sender: confluent_kafka.Producer,
+    topic: str,
+    values: Sequence[bytes],
+    bounds: Bounds,
+    failures: list[KafkaError],
+) -> tuple[int, int]:
+    def report(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    deadline = time.perf_counter() + bounds.seconds
+    sent = size = 0
+    for value in itertools.cycle(values):
+        if size >= bounds.most_bytes or failures or time.perf_counter() > deadline:
+            break
+        with suppress(BufferError):  # full: serve reports until there is room
+            sender.produce(topic, value, on_delivery=report)
+            sent, size = sent + 1, size + len(value)
+            continue
+        sender.poll(_POLL_SECONDS)
+    return sent, size
+
+
+def _confirm(config: ClientConfig, sender: confluent_kafka.Producer) -> None:
+    """Sleeps in steps, so that Ctrl-C takes effect."""
+    deadline = time.monotonic() + MESSAGE_TIMEOUT_MS / 1000
+    while sender.flush(_POLL_SECONDS):
+        if time.monotonic() > deadline:
+            raise _silent(config, "it does not confirm what was sent")
+
+
+def _first(config: ClientConfig, reader: confluent_kafka.Consumer) -> confluent_kafka.Message:
+    """The connection is not what is measured: the time begins with the first record."""
+    deadline = time.monotonic() + _READ_WITHIN_SECONDS
+    while time.monotonic() < deadline:
+        message = reader.poll(_POLL_SECONDS)
+        if message is not None and _is_record(message):
+            return message
+    raise _silent(config, "nothing can be read")
+
+
+def _consume(
+    config: ClientConfig,
+    reader: confluent_kafka.Consumer,
+    first: confluent_kafka.Message,
+    batch: int,
+    process: Callable[[bytes], object],
+    bounds: Bounds,
+) -> Run:
+    begin = latest = time.perf_counter()
+    events = size = 0
+    while not events or (size < bounds.most_bytes and time.perf_counter() - begin < bounds.seconds):
+        for message in reader.consume(batch, _POLL_SECONDS):
+            if not _is_record(message):
+                reader.seek(confluent_kafka.TopicPartition(first.topic(), 0, 0))
+                continue
+            value = message.value() or b""
+            process(value)
+            events, size, latest = events + 1, size + len(value), time.perf_counter()
+        if time.perf_counter() - latest > _READ_WITHIN_SECONDS:
+            raise _silent(config, "nothing can be read")
+    return Run(events, size, time.perf_counter() - begin)
+
+
+def _values(config: ClientConfig, ranges: list[OffsetRange]) -> Iterator[bytes]:
+    reader = consumer(config, "headrace.measure")
+    try:
+        for chunk in read_ranges(
+            reader, ranges, config, silence_limit_seconds=_READ_WITHIN_SECONDS
+        ):
+            yield from (value for record in chunk.records if (value := record.value()) is not None)
+    finally:
+        reader.close()
+
+
+def _is_record(message: confluent_kafka.Message) -> bool:
+    error = message.error()
+    if error is None:
+        return True
+    if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+        raise KafkaException(error)
+    return False
+
+
+def _silent(config: ClientConfig, reason: str) -> BrokerUnreachableError:
+    return BrokerUnreachableError(config.get("bootstrap.servers", ""), reason)

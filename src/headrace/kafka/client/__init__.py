@@ -1,0 +1,1 @@
+"""Clients of a broker, their configuration, and what its errors mean."""

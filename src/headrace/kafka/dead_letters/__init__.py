@@ -1,0 +1,1 @@
+"""Dead letters: written, limited, read and replayed."""

@@ -1,0 +1,1 @@
+"""Consumer groups: members, commits, and start offsets."""

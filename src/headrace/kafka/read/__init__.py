@@ -1,0 +1,1 @@
+"""Reads ranges of partitions, and decides whether a reader may continue."""

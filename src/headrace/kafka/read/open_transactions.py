@@ -1,0 +1,29 @@
+"""Partitions in which a transaction is open: readers of committed records wait there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from headrace.kafka.client.client import ClientConfig, high_watermarks, latest_offsets
+from headrace.model import TopicPartition
+
+OPEN_TRANSACTION_SECONDS = 90.0
+"""Longer than brokers leave a transaction open whose producer has gone: a minute, and seconds."""
+
+
+def open_transactions(
+    config: ClientConfig, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Returns the last stable offsets of those partitions that have records after it.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicMissingError: if a topic does not exist.
+    """
+    # In this order: a transaction that ends in between is not open.
+    ends = high_watermarks(config, partitions)
+    stable = {
+        partition: offset for partition, (offset, _) in latest_offsets(config, partitions).items()
+    }
+    return {partition: offset for partition, offset in stable.items() if offset < ends[partition]}

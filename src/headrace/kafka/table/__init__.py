@@ -1,0 +1,1 @@
+"""A topic as a table: the newest record of each key."""

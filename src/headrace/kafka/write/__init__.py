@@ -1,0 +1,1 @@
+"""Writes records, with and without transactions."""

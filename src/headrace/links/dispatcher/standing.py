@@ -1,0 +1,267 @@
+"""Dispatchers of a project: what they run with, how far they are, how to continue after a loss."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.errors import (
+    BrokerUnreachableError,
+    LinkLossError,
+    LinkNotRefusedError,
+    PartitionMissingError,
+    RefusedError,
+)
+from headrace.kafka.client.client import latest_offsets
+from headrace.links.accepted_ranges import AcceptedLoss, keep_accepted
+from headrace.links.committed_position import CommittedPosition
+from headrace.links.dispatcher.declaration import Dispatcher, DispatchMode
+from headrace.links.dispatcher.positions import (
+    commit_positions,
+    committed_positions,
+    find_starts,
+    live_topic,
+)
+from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.status import DispatcherStatus
+from headrace.links.status import refused_now
+from headrace.links.target import naming_site
+from headrace.model import TopicPartition
+from headrace.project.check import LoadedProject
+from headrace.project.site_clusters import cluster_of, own_cluster, site_clusters
+from headrace.service.status import StatusFolder
+from headrace.settings import Settings
+from headrace.spark.kafka_session import kafka_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOCAL = re.compile(r"local(\[.*\])?")
+
+
+def routes_of(
+    project: LoadedProject, dispatcher: Dispatcher, sites: Collection[str] = ()
+) -> list[Route]:
+    """Returns the targets of a dispatcher, with the clusters of their sites.
+
+    Args:
+        project: that declares it.
+        dispatcher: which one.
+        sites: which of its targets; empty: all.
+
+    Raises:
+        NotDeclaredError: if headrace.toml has no such site.
+        BrokerUnreachableError: if an embedded broker was never started.
+    """
+    settings = project.settings
+    own = own_cluster(settings)
+    names = frozenset(cluster.site for cluster in site_clusters(settings))
+    return [
+        Route(
+            dispatcher.name,
+            f"{dispatcher.consumer_group}.{site}",
+            own.site,
+            site,
+            own.client_config(may_be_down=True),
+            cluster_of(settings, site).client_config(may_be_down=True),
+            dispatcher.source.name,
+            topic,
+            dispatcher.home,
+            _related(dispatcher, site),
+            names,
+            dispatcher.mode,
+            dispatcher.commit_every.total_seconds(),
+        )
+        for site, topic in dispatcher.targets.items()
+        if site in sites or not sites
+    ]
+
+
+def _related(dispatcher: Dispatcher, target: str) -> frozenset[str] | None:
+    if not dispatcher.related:
+        return None
+    return frozenset(site for site, targets in dispatcher.related.items() if target in targets)
+
+
+def dispatcher_session(
+    settings: Settings, dispatcher: Dispatcher, targets: int, environ: Mapping[str, str]
+) -> AbstractContextManager[SparkSession]:
+    """A Spark session for the targets of a dispatcher. Raises as :func:`kafka_session`.
+
+    On one machine it has the cores that real-time mode takes, one per partition and target, and as
+    many for partitions that are added. They are threads, which mostly wait.
+    """
+    master = settings.spark.master
+    if _LOCAL.fullmatch(master) and dispatcher.mode is DispatchMode.REAL_TIME:
+        master = f"local[{max(os.cpu_count() or 1, 2 * dispatcher.source.partitions * targets)}]"
+    return kafka_session(settings, f"dispatcher {dispatcher.name}", environ, master)
+
+
+@dataclass(frozen=True)
+class DispatchedPartition:
+    """How far one partition of the source is dispatched to a target.
+
+    Attributes:
+        partition: as ``topic/partition``.
+        next_offset: the next to dispatch; ``None``: it was never begun.
+        end_offset: after the last record of the source; ``None``: no broker tells it.
+        lag: offsets that are to be dispatched; ``None`` where the end is not known.
+        refused: why it can't be gone on with; empty: it can.
+    """
+
+    partition: str
+    next_offset: int | None
+    end_offset: int | None
+    lag: int | None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class RouteStanding:
+    """How far a dispatcher has come with one target.
+
+    Attributes:
+        dispatcher: its name.
+        site: the target.
+        instance: the one that committed last; empty: none did.
+        partitions: of the source.
+        refused: why nothing can be told; empty: it can.
+    """
+
+    dispatcher: str
+    site: str
+    instance: str
+    partitions: tuple[DispatchedPartition, ...]
+    refused: str = ""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the target or its partitions can't be gone on with, each once."""
+        reasons = (self.refused, *(partition.refused for partition in self.partitions))
+        return tuple(dict.fromkeys(filter(None, reasons)))
+
+    @property
+    def lag(self) -> int:
+        """Offsets of all partitions that are to be dispatched."""
+        return sum(partition.lag or 0 for partition in self.partitions)
+
+
+def route_standings(project: LoadedProject, dispatcher: Dispatcher) -> list[RouteStanding]:
+    """Returns how far a dispatcher has come with each target.
+
+    A site that does not respond is told of as such; the others are not held up by it.
+
+    Raises:
+        AuthorizationError: if an ACL is missing at a site.
+    """
+    records = refused_now(StatusFolder(project.settings.state, DispatcherStatus), dispatcher.name)
+    return [_with_records(_standing(route), records) for route in routes_of(project, dispatcher)]
+
+
+def _with_records(standing: RouteStanding, records: Mapping[str, str]) -> RouteStanding:
+    """Adds records that the target does not take, which only instances know."""
+    partitions = (
+        replace(at, refused=at.refused or records.get(f"{standing.site}/{at.partition}", ""))
+        for at in standing.partitions
+    )
+    return replace(standing, partitions=tuple(partitions))
+
+
+def _standing(route: Route) -> RouteStanding:
+    try:
+        return _known_standing(route)
+    except (BrokerUnreachableError, RefusedError) as error:
+        return RouteStanding(route.dispatcher, route.target_site, "", (), str(error))
+
+
+def _known_standing(route: Route) -> RouteStanding:
+    starts = find_starts(route)
+    sources = [*starts.positions, *starts.refused]
+    known = committed_positions(route, sources)
+    with naming_site(route.source_site):
+        live = live_topic(route, route.source_site)
+        led = [source for source in sources if source.partition not in live.leaderless]
+        ends = {source: end for source, (end, _) in latest_offsets(route.source, led).items()}
+    partitions = tuple(
+        _dispatched(
+            source,
+            starts.positions.get(source, known.get(source)),
+            ends.get(source),
+            starts.refused.get(source),
+        )
+        for source in sorted(sources)
+    )
+    instances = sorted({at.instance for at in known.values() if at.instance})
+    return RouteStanding(route.dispatcher, route.target_site, ", ".join(instances), partitions)
+
+
+def _dispatched(
+    source: TopicPartition,
+    at: CommittedPosition | None,
+    end: int | None,
+    refusal: RefusedError | None,
+) -> DispatchedPartition:
+    begin = refusal.accepted_offset if isinstance(refusal, LinkLossError) else None
+    if begin is None:
+        begin = 0 if at is None else at.offset
+    return DispatchedPartition(
+        source.path,
+        None if at is None else at.offset,
+        end,
+        None if end is None else max(end - begin, 0),
+        "" if refusal is None else str(refusal),
+    )
+
+
+def accept_loss(
+    project: LoadedProject, dispatcher: Dispatcher, site: str, partition: TopicPartition
+) -> AcceptedLoss:
+    """Lets a partition go on after records that are not dispatched to a target.
+
+    The ledger keeps which. A running instance goes on with it within half a minute.
+
+    Raises:
+        LinkNotRefusedError: if no loss is to be accepted.
+        LinkNoPartitionError, LinkNoLeaderError: if the partition can't be read or written.
+        PartitionMissingError: if the source has no such partition.
+        AuthorizationError: if an ACL is missing at a site.
+        BrokerUnreachableError: if the brokers of a site do not answer.
+        SinkError: if the ledger can't be written; nothing is accepted then.
+    """
+    [route] = routes_of(project, dispatcher, [site])
+    starts = find_starts(route)
+    refusal = starts.refused.get(partition)
+    if refusal is None and partition not in starts.positions:
+        partitions = len(starts.positions) + len(starts.refused)
+        raise PartitionMissingError(partition.topic, partition.partition, partitions)
+    if refusal is None:
+        raise LinkNotRefusedError(*route.named(site), partition.path)
+    if not isinstance(refusal, LinkLossError):
+        raise refusal
+    topic_id = live_topic(route, route.source_site).topic_id
+    before = committed_positions(route, [partition])[partition]
+    copy = route.copy_of(partition)
+    with naming_site(site):
+        end, _ = latest_offsets(route.target, [copy])[copy]
+    after = refusal.accepted_offset
+    is_gap = before.topic_id == topic_id and after > refusal.next_offset
+    # Otherwise offsets mean other records than those whose copies are there.
+    scan_from = before.scan_from if is_gap else end
+    epoch = before.epoch if is_gap else -1
+    at = replace(before, offset=after, topic_id=topic_id, scan_from=scan_from, epoch=epoch)
+    with keep_accepted(
+        project.settings,
+        route.group,
+        partition,
+        (topic_id, live_topic(route, site).topic_id),
+        (refusal.next_offset, after),
+        refusal.reason,
+        target_end=None if is_gap else end,
+    ):
+        commit_positions(route, {partition: at})
+    offsets = refusal.next_offset, at.offset
+    return AcceptedLoss("dispatcher", refusal.partition, *offsets, refusal.reason, site=site)

@@ -1,0 +1,224 @@
+"""Mergers of a project: how far they are, and how to continue after a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from headrace.errors import LinkNotRefusedError, RefusedError, TopicMissingError
+from headrace.kafka.client.client import (
+    LiveTopic,
+    commit,
+    committed,
+    describe,
+    earliest_offsets,
+    latest_offsets,
+)
+from headrace.kafka.group.groups import ConsumerGroup, describe_group
+from headrace.links.accepted_ranges import AcceptedLoss, keep_accepted, refuse_running
+from headrace.links.merger.declaration import Merger
+from headrace.links.merger.last_records import last_times
+from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.position import InputPosition, committed_offset, positions_of
+from headrace.links.merger.starts import find_loss, find_starts
+from headrace.links.merger.status import MergerStatus
+from headrace.links.status import refused_now
+from headrace.model import TopicPartition
+from headrace.project.check import LoadedProject
+from headrace.project.site_clusters import own_cluster
+from headrace.service.status import StatusFolder
+
+_MILLISECOND = timedelta(milliseconds=1)
+_MAX_READS = 5  # of the positions, while an instance commits
+
+
+def plan_of(project: LoadedProject, merger: Merger) -> MergePlan:
+    """Returns a merger with its cluster.
+
+    Raises:
+        BrokerUnreachableError: if the embedded broker was never started.
+    """
+    mirrored = {
+        topic.name for mirror in project.mirrors.values() for topic in mirror.topics.values()
+    }
+    elsewhere = {topic.name for topic in merger.mirrored_elsewhere}
+    return MergePlan(
+        merger.name,
+        merger.consumer_group,
+        own_cluster(project.settings).client_config(may_be_down=True),
+        {
+            topic.name: (
+                ClockSource.RECORDS
+                if topic.name in elsewhere
+                else ClockSource.MIRROR
+                if topic.name in mirrored
+                else ClockSource.WALL
+            )
+            for topic in merger.sources
+        },
+        merger.target.name,
+        merger.late.name,
+        merger.allowed_lateness // _MILLISECOND,
+        merger.idle_timeout.total_seconds(),
+        merger.commit_every.total_seconds(),
+    )
+
+
+@dataclass(frozen=True)
+class MergedPartition:
+    """How far one partition of a source is merged.
+
+    Attributes:
+        partition: as ``topic/partition``.
+        next_offset: the first that is not written; ``None``: it was never begun.
+        end_offset: after the last record of the source; ``None``: no broker tells it.
+        lag: offsets that are not written yet; ``None`` where the end is not known.
+        sorted_to_ms: the time up to which its partition of the target is written, in milliseconds
+            since 1970; ``None``: not known yet.
+        refused: why its partition of the target can't be gone on with; empty: it can.
+    """
+
+    partition: str
+    next_offset: int | None
+    end_offset: int | None
+    lag: int | None
+    sorted_to_ms: int | None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class MergerStanding:
+    """How far a merger has come.
+
+    Attributes:
+        merger: its name.
+        target: the topic that it writes.
+        group: the consumer group, with its members.
+        partitions: of the sources.
+    """
+
+    merger: str
+    target: str
+    group: ConsumerGroup
+    partitions: tuple[MergedPartition, ...]
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Why partitions can't be gone on with, each once."""
+        return tuple(dict.fromkeys(p.refused for p in self.partitions if p.refused))
+
+    @property
+    def lag(self) -> int:
+        """Offsets of all sources that are not written yet."""
+        return sum(partition.lag or 0 for partition in self.partitions)
+
+
+def merger_standing(project: LoadedProject, merger: Merger) -> MergerStanding:
+    """Returns how far a merger has come, and which partitions it can't go on with.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicMissingError: if the target does not exist.
+    """
+    plan = plan_of(project, merger)
+    live = describe(plan.config, (*plan.topics, plan.target))
+    if plan.target not in live:
+        raise TopicMissingError(plan.target)
+    outputs = live[plan.target].all_partitions
+    sources = [source for output in outputs for source in plan.inputs_of(output)]
+    led = [source for source in sources if _is_led(live.get(source.topic), source.partition)]
+    known, refused = _positions_and_refused(plan, outputs, led)
+    ends = {source: end for source, (end, _) in latest_offsets(plan.config, led).items()}
+    firsts = earliest_offsets(plan.config, led)
+    reasons = refused_now(StatusFolder(project.settings.state, MergerStatus), merger.name)
+    reasons |= {output.path: str(refusal) for output, refusal in refused.items()}
+    partitions = tuple(
+        _merged(
+            source,
+            known.get(source),
+            (firsts.get(source, 0), ends.get(source)),
+            reasons.get(output.path, ""),
+        )
+        for output in outputs
+        for source in plan.inputs_of(output)
+    )
+    group = describe_group(plan.config, plan.group)
+    return MergerStanding(merger.name, plan.target, group, partitions)
+
+
+def _positions_and_refused(
+    plan: MergePlan, outputs: Sequence[TopicPartition], sources: Sequence[TopicPartition]
+) -> tuple[Mapping[TopicPartition, InputPosition | None], Mapping[TopicPartition, RefusedError]]:
+    """Returns the committed positions, and why a merger could not start from them, by output.
+
+    Records that an instance writes meanwhile are beyond the positions before its commit, and look
+    like foreign ones. So where an output is refused, positions that have changed are read again,
+    until they stay or were read ``_MAX_READS`` times.
+    """
+    offsets = committed(plan.config, plan.group, sources)
+    for _ in range(_MAX_READS):
+        known, refused = positions_of(offsets), find_starts(plan, outputs, offsets).refused
+        if not refused:
+            break
+        offsets = committed(plan.config, plan.group, sources)
+        if positions_of(offsets) == known:
+            break
+    return known, refused
+
+
+def _is_led(topic: LiveTopic | None, partition: int) -> bool:
+    return topic is not None and partition < topic.partitions and partition not in topic.leaderless
+
+
+def _merged(
+    source: TopicPartition,
+    position: InputPosition | None,
+    log: tuple[int, int | None],
+    refused: str,
+) -> MergedPartition:
+    first, end = log
+    begin = first if position is None else position.offset
+    return MergedPartition(
+        source.path,
+        None if position is None else begin,
+        end,
+        None if end is None else max(end - begin, 0),
+        None if position is None or position.written.time_ms < 0 else position.written.time_ms,
+        refused,
+    )
+
+
+def accept_loss(project: LoadedProject, merger: Merger, partition: TopicPartition) -> AcceptedLoss:
+    """Lets a partition of a source go on after records that it has lost; the ledger keeps that.
+
+    Raises:
+        LinkRunningError: if an instance runs.
+        LinkNotRefusedError: if no loss is to be accepted.
+        LinkNoPartitionError, LinkNoLeaderError: if the partition can't be read or written.
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+        SinkError: if the ledger can't be written; nothing is accepted then.
+    """
+    plan = plan_of(project, merger)
+    refuse_running("merger", merger.name, plan.config, plan.group)
+    output = TopicPartition(plan.target, partition.partition)
+    offsets = committed(plan.config, plan.group, plan.inputs_of(output))
+    loss = find_loss(plan, output, offsets)
+    name = partition.path
+    if loss is None or loss.source != partition:
+        raise LinkNotRefusedError(*plan.named(partition))
+    live = describe(plan.config, [partition.topic, plan.target])
+    with keep_accepted(
+        project.settings,
+        plan.group,
+        partition,
+        (live[partition.topic].topic_id, live[plan.target].topic_id),
+        (loss.next_offset, loss.accepted.offset),
+        loss.reason,
+        time_ms=last_times(plan.config, [output]).get(output, 0),
+    ):
+        commit(plan.config, plan.group, [committed_offset(partition, loss.accepted)])
+    moved = loss.next_offset, loss.accepted.offset
+    return AcceptedLoss("merger", name, *moved, loss.reason)

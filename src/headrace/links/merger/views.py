@@ -1,0 +1,104 @@
+"""Views of `merger run`, `list` and `accept`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.markup import escape
+
+from headrace.cli.encoding import merged
+from headrace.cli.screen import Screen, table
+from headrace.cli.service_progress import instances, live_figures
+from headrace.cli.view import view
+from headrace.events.times import time_of
+from headrace.links.views import show_accepted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.links.merger.standing import MergerStanding
+    from headrace.links.merger.status import MergerStatus
+
+
+@dataclass(frozen=True)
+class MergerStandings:
+    """The groups, lag and refused partitions of mergers."""
+
+    mergers: tuple[MergerStanding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the standings, each with its lag."""
+        return {"mergers": [merged(standing, {"lag": standing.lag}) for standing in self.mergers]}
+
+
+@view.register
+def _standings(result: MergerStandings, screen: Screen) -> None:
+    titles = ("merger", "into", "group", "members", "partition", "lag", "sorted to")
+    mergers = table(*titles, right=(5,))
+    for standing in result.mergers:
+        members = ", ".join(member.name for member in standing.group.members)
+        cells = [standing.merger, standing.target, standing.group.state, members]
+        for partition in standing.partitions:
+            lag = "?" if partition.lag is None else f"{partition.lag:,}"
+            sorted_to = _time(partition.sorted_to_ms)
+            mergers.add_row(*map(escape, (*cells, partition.partition)), lag, sorted_to)
+            cells = [""] * len(cells)
+    screen.out.print(mergers)
+    for standing in result.mergers:
+        if not standing.group.members:
+            screen.warning(f"{standing.merger}: no instance runs")
+        for refusal in standing.refused:
+            screen.warning(refusal)
+
+
+def _time(time_ms: int | None) -> str:
+    if time_ms is None:
+        return "not known yet"
+    return time_of(time_ms * 1000).isoformat(timespec="milliseconds")
+
+
+view.register(show_accepted)
+
+
+def summary(statuses: Sequence[MergerStatus]) -> Group:
+    """Returns a table of instances, and below it what they wait for, and why they failed."""
+    columns = {
+        "records": "records",
+        "late": "late",
+        "lag": "lag_records",
+        "waiting": "waiting_partitions",
+        "idle": "idle_partitions",
+        "refused": "refused_partitions",
+    }
+    return instances(statuses, columns, _remarks)
+
+
+def _remarks(status: MergerStatus) -> Iterator[str]:
+    yield from status.refused.values()
+    for partition, sources in status.waits_for.items():
+        if sources:
+            since = _time(status.sorted_to_ms.get(partition))
+            yield f"{partition} is sorted to {since}, and waits for {', '.join(sources)}"
+    if status.idle:
+        yield f"not waited for, since silent: {', '.join(status.idle)}"
+
+
+def _text(status: MergerStatus) -> str:
+    figures = [
+        f"{status.records:,} records merged",
+        f"{status.late:,} late",
+        f"lag {status.lag_records:,}",
+    ]
+    if status.waiting_partitions:
+        figures.append(f"{status.waiting_partitions:,} partitions wait")
+    if status.idle:
+        figures.append(f"{status.idle_partitions:,} idle")
+    if status.refused:
+        figures.append(f"{status.refused_partitions:,} partitions refused")
+    return ", ".join(figures)
+
+
+merging = live_figures(_text)

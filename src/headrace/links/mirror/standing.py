@@ -1,0 +1,247 @@
+"""Mirrors of a project: how far they are, and how to continue after a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from confluent_kafka import TopicPartition as ConsumerOffset
+
+from headrace.errors import (
+    BrokerUnreachableError,
+    LinkLossError,
+    LinkNotRefusedError,
+    MirrorOffsetError,
+    PartitionMissingError,
+)
+from headrace.kafka.client.client import commit, describe, latest_offsets, watermarks
+from headrace.kafka.group.groups import ConsumerGroup, describe_group
+from headrace.kafka.read.resume import Position
+from headrace.links.accepted_ranges import AcceptedLoss, keep_accepted, refuse_running
+from headrace.links.mirror.declaration import Mirror
+from headrace.links.mirror.link import Link
+from headrace.links.mirror.positions import committed_positions, find_starts
+from headrace.links.mirror.status import MirrorStatus
+from headrace.links.starts import Starts
+from headrace.links.status import refused_now
+from headrace.links.target import naming_site
+from headrace.model import TopicPartition
+from headrace.project.site_clusters import cluster_of, own_cluster
+from headrace.service.status import StatusFolder
+from headrace.settings import Settings
+
+
+def link_of(settings: Settings, mirror: Mirror, *, tells_times: bool = False) -> Link:
+    """Returns a mirror with the clusters of its sites.
+
+    Args:
+        settings: the project's deployment.
+        mirror: which one.
+        tells_times: whether mergers wait for how far it has copied.
+
+    Raises:
+        NotDeclaredError: if headrace.toml has no such site.
+        BrokerUnreachableError: if an embedded broker was never started.
+    """
+    source, target = cluster_of(settings, mirror.source), own_cluster(settings)
+    return Link(
+        mirror.name,
+        mirror.consumer_group,
+        source.site,
+        target.site,
+        source.client_config(may_be_down=True),
+        target.client_config(may_be_down=True),
+        {name: topic.name for name, topic in mirror.topics.items()},
+        mirror.commit_every.total_seconds(),
+        tells_times,
+    )
+
+
+@dataclass(frozen=True)
+class MirroredPartition:
+    """How far one partition of the source is mirrored.
+
+    Attributes:
+        partition: as ``topic/partition``.
+        copy: the one it is copied to.
+        next_offset: the next to copy; ``None``: it was never begun.
+        end_offset: after the last record of the source; ``None``: no broker tells it.
+        lag: offsets that are to be copied; fewer records, where there are markers or gaps. ``None``
+            where the end is not known.
+        refused: why it can't be copied on; empty: it can.
+    """
+
+    partition: str
+    copy: str
+    next_offset: int | None
+    end_offset: int | None
+    lag: int | None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class MirrorStanding:
+    """How far a mirror has come.
+
+    Attributes:
+        mirror: its name.
+        source: the site that the records come from.
+        group: the consumer group at the target, with its members.
+        partitions: of the source's topics.
+        unreachable: why nothing more can be told; empty: it can.
+    """
+
+    mirror: str
+    source: str
+    group: ConsumerGroup
+    partitions: tuple[MirroredPartition, ...]
+    unreachable: str = ""
+
+    @property
+    def refused(self) -> tuple[MirroredPartition, ...]:
+        """The partitions that can't be copied on."""
+        return tuple(partition for partition in self.partitions if partition.refused)
+
+    @property
+    def lag(self) -> int:
+        """Offsets of all partitions that are to be copied."""
+        return sum(partition.lag or 0 for partition in self.partitions)
+
+
+def mirror_standings(settings: Settings, mirrors: Iterable[Mirror]) -> list[MirrorStanding]:
+    """Returns how far each mirror has come, and which partitions can't be copied on.
+
+    A site that does not respond is told of as such; the others are not held up by it.
+
+    Raises:
+        AuthorizationError: if an ACL is missing at a site.
+    """
+    return [_standing(settings, mirror) for mirror in mirrors]
+
+
+def _standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
+    try:
+        return _known_standing(settings, mirror)
+    except BrokerUnreachableError as error:
+        group = ConsumerGroup("unknown", ())
+        return MirrorStanding(mirror.name, mirror.source, group, (), str(error))
+
+
+def _known_standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
+    link = link_of(settings, mirror)
+    with naming_site(link.source_site):
+        live = describe(link.source, link.copies)
+    with naming_site(link.target_site):
+        copied = describe(link.target, link.copies.values())
+        group = describe_group(link.target, link.group)
+    copies = [copy for topic in copied.values() for copy in topic.all_partitions]
+    sources = {source for topic in live.values() for source in topic.all_partitions}
+    sources |= {link.source_of(copy) for copy in copies if link.source_of(copy).topic not in live}
+    known = dict.fromkeys(map(link.copy_of, sources)) | committed_positions(link, copies)
+    starts = find_starts(link, known)
+    led = {s for s in sources if s.topic in live and s.partition not in live[s.topic].leaderless}
+    with naming_site(link.source_site):
+        ends = {source: end for source, (end, _) in latest_offsets(link.source, led).items()}
+    partitions = [
+        _mirrored(link, source, known[link.copy_of(source)], starts, ends.get(source))
+        for source in sorted(sources)
+    ]
+    records = refused_now(StatusFolder(settings.state, MirrorStatus), mirror.name)
+    shown = (replace(at, refused=at.refused or records.get(at.partition, "")) for at in partitions)
+    return MirrorStanding(mirror.name, mirror.source, group, tuple(shown))
+
+
+def _mirrored(
+    link: Link,
+    source: TopicPartition,
+    position: Position | None,
+    starts: Starts[Position],
+    end: int | None,
+) -> MirroredPartition:
+    copy, refusal = link.copy_of(source), starts.refused.get(source)
+    start = position or starts.positions.get(source)
+    begin = 0 if start is None else start.offset
+    if isinstance(refusal, LinkLossError):
+        begin = refusal.next_offset
+    return MirroredPartition(
+        source.path,
+        copy.path,
+        position.offset if position else None,
+        end,
+        None if end is None else max(end - begin, 0),
+        "" if refusal is None else str(refusal),
+    )
+
+
+def accept_loss(
+    settings: Settings, mirror: Mirror, partition: TopicPartition, to: int | None = None
+) -> AcceptedLoss:
+    """Lets a partition go on after records that are not mirrored; the ledger keeps that.
+
+    Args:
+        settings: the project's deployment.
+        mirror: of which no instance runs.
+        partition: of the source.
+        to: the next offset to mirror; by default, where the source's records begin.
+
+    Raises:
+        LinkRunningError: if an instance runs.
+        LinkNotRefusedError: if no loss is to be accepted, or ``to`` would repeat records.
+        MirrorOffsetError: if the source's log has no offset ``to``.
+        LinkNoPartitionError, LinkNoLeaderError: if the partition can't be read or written.
+        PartitionMissingError: if the source's topic has no such partition.
+        AuthorizationError: if an ACL is missing at a site.
+        BrokerUnreachableError: if the brokers of a site do not answer.
+        SinkError: if the ledger can't be written; nothing is accepted then.
+    """
+    link = link_of(settings, mirror)
+    with naming_site(link.target_site):
+        refuse_running("mirror", mirror.name, link.target, link.group)
+    _check_partition(link, partition)
+    copy = link.copy_of(partition)
+    starts = find_starts(link, committed_positions(link, [copy]))
+    refusal, start = starts.refused.get(partition), starts.positions.get(partition)
+    name = partition.path
+    if refusal is not None and not isinstance(refusal, LinkLossError):
+        raise refusal
+    if to is not None:
+        _check_offset(link, partition, to)
+    if refusal is not None:
+        before, after = refusal.next_offset, refusal.accepted_offset if to is None else to
+    elif start is not None and to is not None and to > start.offset:
+        before, after = start.offset, to
+    else:
+        raise LinkNotRefusedError("mirror", mirror.name, "", name)
+    topic_id = describe(link.source, [partition.topic])[partition.topic].topic_id
+    offset = ConsumerOffset(copy.topic, copy.partition, after, Position(after, topic_id).metadata)
+    is_known = refusal is None or refusal.loss == "gap"
+    with naming_site(link.target_site):
+        end, _ = latest_offsets(link.target, [copy])[copy]
+        target_id = describe(link.target, [copy.topic])[copy.topic].topic_id
+        with keep_accepted(
+            settings,
+            link.group,
+            partition,
+            (topic_id, target_id),
+            (before, after),
+            "they were left out" if refusal is None else str(refusal),
+            target_end=None if is_known else end,
+        ):
+            commit(link.target, link.group, [offset])
+    lost = after - before if is_known else None
+    return AcceptedLoss("mirror", name, before, after, lost=lost)
+
+
+def _check_partition(link: Link, partition: TopicPartition) -> None:
+    with naming_site(link.source_site):
+        topic = describe(link.source, [partition.topic]).get(partition.topic)
+    if topic is not None and partition.partition >= topic.partitions:
+        raise PartitionMissingError(partition.topic, partition.partition, topic.partitions)
+
+
+def _check_offset(link: Link, partition: TopicPartition, offset: int) -> None:
+    with naming_site(link.source_site):
+        first, end = watermarks(link.source, [partition])[partition]
+    if not first <= offset <= end:
+        name = partition.path
+        raise MirrorOffsetError(link.name, link.source_site, name, offset, first, end)

@@ -1,0 +1,1 @@
+"""Whether the topics of sites fit each other."""

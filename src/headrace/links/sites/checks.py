@@ -1,0 +1,309 @@
+"""Whether the topics of sites fit each other: the same key in the same partition, and nothing lost.
+
+A project declares its own topics; those at other sites belong to other projects. What both must
+have in common is seen only where both clusters are asked.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from confluent_kafka import KafkaException
+
+from headrace.errors import BrokerUnreachableError, HeadraceError
+from headrace.kafka.admin.record_limits import (
+    ANY_TIME,
+    BROKERS_MAX_MESSAGE_BYTES,
+    TIMES_AHEAD,
+    TIMES_BEHIND,
+)
+from headrace.kafka.admin.topics import TopicState, topic_states
+from headrace.kafka.client.brokers import Brokers
+from headrace.kafka.client.client import LiveTopic
+from headrace.links.target import naming_site
+from headrace.model import Topic
+from headrace.model.fault import Fault
+from headrace.pipelines.retention_rules import default_retention_ms
+from headrace.project.check import LoadedProject
+from headrace.project.site_clusters import cluster_of
+from headrace.settings import Settings
+
+ORIGIN_BYTES = 400
+"""What a mirror or a dispatcher adds to a record: headers, and the names of site and topic."""
+_TIME_TYPE, _APPEND_TIME = "message.timestamp.type", "LogAppendTime"
+_MS_PER_HOUR = 3_600_000
+_FOR_EVER = -1
+
+SiteAnswer: TypeAlias = Mapping[str, TopicState] | HeadraceError | KafkaException
+"""The topics that are there, by name, or why they are not known."""
+
+
+@dataclass(frozen=True)
+class TopicLink:
+    """A topic that is copied, or sent, from one site to another.
+
+    Attributes:
+        by: what copies it, such as ``mirror warsaw``.
+        source_site: the site where it is read.
+        source: its name there.
+        target_site: the site where it is written.
+        target: its name there.
+        keeps_times: whether the records' own timestamps are written.
+    """
+
+    by: str
+    source_site: str
+    source: str
+    target_site: str
+    target: str
+    keeps_times: bool
+
+    def __str__(self) -> str:
+        return (
+            f"{self.by}, {self.source} at {self.source_site} to {self.target} at {self.target_site}"
+        )
+
+
+@dataclass(frozen=True)
+class LinkCheck:
+    """What was found of a link.
+
+    Attributes:
+        link: which one.
+        faults: what is wrong, each with its remedy; empty: it is as it must be.
+        unreachable: the site that did not respond, so that nothing is known; empty: both did.
+    """
+
+    link: TopicLink
+    faults: tuple[Fault, ...]
+    unreachable: str = ""
+
+
+def topic_links(project: LoadedProject) -> list[TopicLink]:
+    """Returns what the project's mirrors and dispatchers copy from site to site."""
+    own = project.settings.site
+    mirrored = [
+        TopicLink(f"mirror {mirror.name}", mirror.source, name, own, topic.name, keeps_times=True)
+        for mirror in project.mirrors.values()
+        for name, topic in mirror.topics.items()
+    ]
+    dispatched = [
+        TopicLink(
+            f"dispatcher {dispatcher.name}",
+            own,
+            dispatcher.source.name,
+            site,
+            name,
+            keeps_times=False,
+        )
+        for dispatcher in project.dispatchers.values()
+        for site, name in dispatcher.targets.items()
+    ]
+    return mirrored + dispatched
+
+
+def check_links(project: LoadedProject) -> list[LinkCheck]:
+    """Returns what is wrong between the topics of each link.
+
+    Raises:
+        AuthorizationError: if an ACL is missing at a site.
+        NotDeclaredError: if headrace.toml has no such site.
+    """
+    links = topic_links(project)
+    answers = _ask_sites(project.settings, links)
+    return [_check(project.settings, link, answers) for link in links]
+
+
+def link_warnings(project: LoadedProject, brokers: Brokers) -> Iterator[Fault]:
+    """Yields what is wrong between the topics of each link once the declared ones are there.
+
+    Args:
+        project: whose links are compared, as far as their sites answer.
+        brokers: of the project's own site, which choose what is not declared.
+    """
+    planned = {topic.name: planned_topic(topic, brokers) for topic in project.topics.values()}
+    links, own = topic_links(project), project.settings.site
+    answers = _ask_sites(project.settings, links)
+    known = {
+        site: {**planned, **answer} if site == own else answer
+        for site, answer in answers.items()
+        if not isinstance(answer, Exception)
+    }
+    for link in links:
+        if {link.source_site, link.target_site} <= known.keys():
+            for fault in _check(project.settings, link, known).faults:
+                yield Fault(f"{link}: {fault.message}", fault.remedy)
+    for site, answer in answers.items():
+        if isinstance(answer, BrokerUnreachableError):
+            message = f"site {site} does not respond: its topics are not compared"
+            yield Fault(message, "`headrace sites check` compares them once it does")
+        elif isinstance(answer, Exception):
+            message = f"site {site}: its topics are not compared: {answer}"
+            yield Fault(message, "`headrace sites check` compares them")
+
+
+def planned_topic(topic: Topic, brokers: Brokers) -> TopicState:
+    """Returns a topic as `apply` would make it, with the settings that links are compared by."""
+    retention_ms = default_retention_ms(brokers.config)
+    defaults = {
+        "max.message.bytes": brokers.config.get(
+            "message.max.bytes", str(BROKERS_MAX_MESSAGE_BYTES)
+        ),
+        _TIME_TYPE: brokers.config.get(f"log.{_TIME_TYPE}", "CreateTime"),
+        TIMES_AHEAD: brokers.config.get(f"log.{TIMES_AHEAD}", str(ANY_TIME)),
+        TIMES_BEHIND: brokers.config.get(f"log.{TIMES_BEHIND}", str(ANY_TIME)),
+        "retention.ms": str(_FOR_EVER if retention_ms is None else retention_ms),
+    }
+    live = LiveTopic(topic.name, "", topic.partitions, topic.replication)
+    return TopicState(live, defaults | topic.kafka_config, frozenset(topic.kafka_config))
+
+
+def _ask_sites(settings: Settings, links: Sequence[TopicLink]) -> dict[str, SiteAnswer]:
+    """Asks each site of the links for its topics, all at the same time.
+
+    A site has 15 seconds for each of the three requests.
+    """
+    topics: dict[str, set[str]] = defaultdict(set)
+    for link in links:
+        topics[link.source_site].add(link.source)
+        topics[link.target_site].add(link.target)
+    with ThreadPoolExecutor(max(1, len(topics))) as threads:
+        answers = threads.map(partial(_ask, settings), topics, topics.values())
+        return dict(zip(topics, answers, strict=True))
+
+
+def _ask(settings: Settings, site: str, topics: Iterable[str]) -> SiteAnswer:
+    try:
+        with naming_site(site):
+            return topic_states(cluster_of(settings, site).client_config(), topics)
+    except (HeadraceError, KafkaException) as error:  # of settings that this machine lacks, too
+        return error
+
+
+def _check(settings: Settings, link: TopicLink, answers: Mapping[str, SiteAnswer]) -> LinkCheck:
+    states: list[TopicState | None] = []
+    for site, topic in ((link.source_site, link.source), (link.target_site, link.target)):
+        answer = answers[site]
+        if isinstance(answer, BrokerUnreachableError):
+            return LinkCheck(link, (), unreachable=site)
+        if isinstance(answer, Exception):
+            raise answer
+        states.append(answer.get(topic))
+    return LinkCheck(link, tuple(link_faults(settings, link, *states)))
+
+
+def link_faults(
+    settings: Settings, link: TopicLink, source: TopicState | None, target: TopicState | None
+) -> Iterator[Fault]:
+    """Yields what is wrong between two topics, as they are.
+
+    Args:
+        settings: the project's deployment.
+        link: between them.
+        source: the topic that is read; ``None``: it does not exist.
+        target: the topic that is written; ``None``: it does not exist.
+    """
+    if source is None or target is None:
+        yield from _missing(link, source, target)
+        return
+    yield from _partitions(link, source, target)
+    yield from _sizes(link, source, target)
+    yield from _keys(link, source, target)
+    yield from _times(link, source, target)
+    yield from _retention(settings, link, source)
+
+
+def _missing(
+    link: TopicLink, source: TopicState | None, target: TopicState | None
+) -> Iterable[Fault]:
+    places = (
+        (link.source_site, link.source, source),
+        (link.target_site, link.target, target),
+    )
+    return [
+        Fault(
+            f"there is no topic {topic} at {site}", "`headrace apply` in the project of that site"
+        )
+        for site, topic, state in places
+        if state is None
+    ]
+
+
+def _partitions(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
+    counts = source.live.partitions, target.live.partitions
+    if counts[0] != counts[1]:
+        yield Fault(
+            f"{link.source} has {counts[0]} partitions at {link.source_site}, and {link.target} "
+            f"has {counts[1]} at {link.target_site}",
+            "declare the same number at both: otherwise a key is in different partitions, and "
+            "partitions that the target lacks are not sent",
+        )
+
+
+def _sizes(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
+    largest, taken = (int(state.config["max.message.bytes"]) for state in (source, target))
+    # Kafka's own default at both is what most have, and few records are as large as that.
+    needed = largest + ORIGIN_BYTES if "max.message.bytes" in source.overrides else largest
+    if taken < needed:
+        yield Fault(
+            f"{link.source} takes {largest} bytes at {link.source_site}, and {link.target} takes "
+            f"{taken} at {link.target_site}",
+            f'config={{"max.message.bytes": "{largest + ORIGIN_BYTES}"}} for {link.target}: a copy '
+            "is larger than its record by some headers",
+        )
+
+
+def _keys(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
+    if target.is_compacted and not source.is_compacted:
+        yield Fault(
+            f"{link.target} at {link.target_site} is compacted, and {link.source} at "
+            f"{link.source_site} is not: it takes no record without a key, and keeps one of each",
+            f"cleanup.policy delete for {link.target}",
+        )
+
+
+def _times(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
+    if not link.keeps_times:
+        return
+    if target.config.get(_TIME_TYPE) == _APPEND_TIME:
+        yield Fault(
+            f"{link.target} at {link.target_site} has {_TIME_TYPE} {_APPEND_TIME}",
+            f'config={{"{_TIME_TYPE}": "CreateTime"}} for {link.target}: a mirror keeps the times'
+            " of the records, which `reconcile` compares",
+        )
+    elif source.config.get(_TIME_TYPE) != _APPEND_TIME:
+        for setting, side in ((TIMES_AHEAD, "ahead of"), (TIMES_BEHIND, "behind")):
+            # Before Kafka 3.6, topics have neither, and take any time.
+            allowed, taken = (int(s.config.get(setting, ANY_TIME)) for s in (source, target))
+            if taken < allowed:
+                yield Fault(
+                    f"{link.source} at {link.source_site} takes records that are further {side} "
+                    f"the clock than {taken} ms, and {link.target} at {link.target_site} does not",
+                    f'config={{"{setting}": "{allowed}"}} for {link.target}: a record that a copy '
+                    "does not take stops its partition",
+                )
+
+
+def _retention(settings: Settings, link: TopicLink, source: TopicState) -> Iterator[Fault]:
+    other = link.target_site if link.source_site == settings.site else link.source_site
+    cut_hours = settings.longest_cuts.get(other)
+    kept_ms = int(source.config["retention.ms"])
+    if cut_hours is None or kept_ms == _FOR_EVER or "delete" not in source.config["cleanup.policy"]:
+        return
+    if kept_ms < cut_hours * _MS_PER_HOUR:
+        yield Fault(
+            f"{link.source} at {link.source_site} keeps records for {kept_ms / _MS_PER_HOUR:g} "
+            f"hours, and sites.{other}.longest_cut_hours is {cut_hours:g}",
+            "give it a longer retention: what a cut outlasts is lost",
+        )
+    elif source.config.get("retention.bytes", "-1") != "-1":
+        yield Fault(
+            f"{link.source} at {link.source_site} keeps {source.config['retention.bytes']} bytes "
+            f"of a partition, and sites.{other}.longest_cut_hours is {cut_hours:g}",
+            "take retention.bytes away: records may go before the retention is over",
+        )

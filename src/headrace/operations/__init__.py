@@ -1,0 +1,1 @@
+"""What commands do with a project as a whole: checked, planned, applied, started, compared."""

@@ -1,0 +1,1 @@
+"""What `apply` changes, and shows before."""

@@ -1,0 +1,252 @@
+"""Plans what ``apply`` changes, and shows the execution path of pipelines and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.admin.topics import (
+    Action,
+    TopicChange,
+    apply_changes,
+    plan_topics,
+    topic_states,
+)
+from headrace.kafka.client.brokers import describe_brokers
+from headrace.kafka.client.client import ClientConfig, topic_ids
+from headrace.kafka.table.changelog import possible_replication
+from headrace.links.sites.checks import link_warnings
+from headrace.model import TopicPartition
+from headrace.model.fault import Fault
+from headrace.pipelines.declaration import Pipeline
+from headrace.pipelines.durability import cluster_warnings, identity_warnings, live_warnings
+from headrace.pipelines.retention_rules import live_horizon_warnings
+from headrace.pipelines.sink_changes import (
+    SinkChange,
+    apply_sinks,
+    pace_warnings,
+    require_sink_extras,
+    sink_changes,
+)
+from headrace.pipelines.start.checkpoint_changes import CheckpointChange, checkpoint_changes
+from headrace.project.check import LoadedProject, project_topics
+from headrace.project.services import broker_config
+from headrace.queries.topics import query_topic_changes
+from headrace.sinks.api import Sink
+from headrace.topics.declared_keys import read_keys, remember_keys
+from headrace.topics.schemas import schema_warnings
+from headrace.workers import DeadLetters, Retry, RetryTopics, Skip, Stop, Worker
+from headrace.workers.policy import FailurePolicy
+
+_ENDS: Mapping[type, str] = {
+    Stop: "the instance stops",
+    Skip: "the record is skipped",
+    DeadLetters: "the record is a dead letter",
+}
+
+
+@dataclass(frozen=True)
+class PipelineRoute:
+    """The execution path of a pipeline.
+
+    Attributes:
+        pipeline: its name.
+        topics: names of the topics that it reads.
+        sink: kind and target of its sink: ``lake clicks``.
+        guarantee: what a repeated batch may do to the sink.
+        path: "fused" or "spark".
+        why: a sentence that says why it takes this path.
+        late_data: where late events go: "keep", "dead-letter", "drop", or kind and target of the
+            side table and its guarantee.
+        allowed_lateness_seconds: how late an event is that is not late yet.
+        unmatched: of a join, where later events go that found no earlier one: "keep", or as
+            ``late_data``; empty without a join.
+    """
+
+    pipeline: str
+    topics: tuple[str, ...]
+    sink: str
+    guarantee: str
+    path: str
+    why: str
+    late_data: str
+    allowed_lateness_seconds: float
+    unmatched: str = ""
+
+
+@dataclass(frozen=True)
+class WorkerRoute:
+    """How the records of a worker are processed.
+
+    Attributes:
+        worker: its name.
+        topics: names of the topics that it reads.
+        partitions: number of their partitions, as declared.
+        lanes: number of records that all instances together process at a time, at most.
+        on_failure: a phrase that says what happens to a record that failed.
+    """
+
+    worker: str
+    topics: tuple[str, ...]
+    partitions: int
+    lanes: int
+    on_failure: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Topic changes, routes and workers.
+
+    Attributes:
+        changes: what ``apply`` would do, and what is refused.
+        routes: the path of each pipeline.
+        workers: the path of each worker.
+        warnings: settings that are allowed and do not do what is expected of them on these brokers.
+        broker_down: why the broker did not respond; then every topic is shown as one to create.
+        sinks: what pipelines change in the targets of their sinks, and what is refused; of an
+            applied plan, what was made.
+        queries: pipelines that would not start, since their checkpoint was begun with other steps.
+    """
+
+    changes: tuple[TopicChange, ...]
+    routes: tuple[PipelineRoute, ...]
+    workers: tuple[WorkerRoute, ...]
+    broker_down: str = ""
+    warnings: tuple[Fault, ...] = ()
+    sinks: tuple[SinkChange, ...] = ()
+    queries: tuple[CheckpointChange, ...] = ()
+
+    @property
+    def refused(self) -> tuple[TopicChange | SinkChange | CheckpointChange, ...]:
+        """Returns the changes that can't be made."""
+        topics = tuple(change for change in self.changes if change.action is Action.REFUSED)
+        sinks = tuple(change for change in self.sinks if change.is_refused)
+        return (*topics, *sinks, *self.queries)
+
+
+@dataclass(frozen=True)
+class AppliedPlan(Plan):
+    """A plan whose changes are made, but for those that are refused."""
+
+
+def make_plan(project: LoadedProject) -> Plan:
+    """Compares the project with the live topics, if the broker responds."""
+    topics = project_topics(project)
+    routes, workers = _routes(project), _workers(project)
+    pipelines = project.pipelines.values()
+    sinks = sink_changes(project.settings, pipelines)
+    queries = checkpoint_changes(project.settings, pipelines)
+    try:
+        config = broker_config(project.settings)
+        live = topic_states(config, [topic.name for topic in topics])
+        changes = plan_topics(topics, live, read_keys(project.settings.state))
+        changes += _query_topic_changes(project, config)
+        brokers = describe_brokers(config)
+        warnings = (
+            *identity_warnings(state.live for state in live.values()),
+            *cluster_warnings(brokers),
+            *(
+                fault
+                for topic in project.topics.values()
+                for fault in live_warnings(topic, brokers)
+            ),
+            *(
+                fault
+                for pipeline in pipelines
+                for fault in live_horizon_warnings(pipeline, live, brokers.config)
+            ),
+            *link_warnings(project, brokers),
+            *schema_warnings(project.topics.values(), project.settings),
+            *(fault for pipeline in pipelines for fault in pace_warnings(pipeline)),
+        )
+    except BrokerUnreachableError as error:
+        missing = tuple(plan_topics(topics, {}))
+        return Plan(missing, routes, workers, broker_down=str(error), sinks=sinks, queries=queries)
+    return Plan(tuple(changes), routes, workers, warnings=warnings, sinks=sinks, queries=queries)
+
+
+def apply_plan(project: LoadedProject) -> AppliedPlan:
+    """Makes the changes that can be made, and returns the plan that was carried out.
+
+    Raises:
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
+        TopicChangeError: if Kafka rejects a change; those before it are made.
+        ExtraMissingError: if a sink's target must be made, and its extra is not installed; nothing
+            is changed.
+        SinkError: if a sink's target can't be made; the topics are.
+    """
+    require_sink_extras(project.settings, project.pipelines.values())
+    config = broker_config(project.settings)
+    topics = project_topics(project)
+    names = [topic.name for topic in topics]
+    keys = read_keys(project.settings.state)
+    changes = plan_topics(topics, topic_states(config, names), keys)
+    changes += _query_topic_changes(project, config)
+    apply_changes(config, changes)
+    refused = {change.topic for change in changes if change.action is Action.REFUSED}
+    kept = [topic for topic in topics if topic.name not in refused]
+    # Kafka does not store the key of a topic: a later change of it is noticed by this.
+    remember_keys(project.settings.state, kept, topic_ids(config, names))
+    sinks = apply_sinks(project.settings, project.pipelines.values())
+    return AppliedPlan(tuple(changes), _routes(project), _workers(project), sinks=sinks)
+
+
+def _query_topic_changes(project: LoadedProject, config: ClientConfig) -> list[TopicChange]:
+    declared = project.standing_queries.values()
+    if not declared:
+        return []
+    replication = possible_replication(config)
+    live = topic_states(config, [topic for queries in declared for topic in queries.topics])
+    return [
+        change for queries in declared for change in query_topic_changes(queries, replication, live)
+    ]
+
+
+def _routes(project: LoadedProject) -> tuple[PipelineRoute, ...]:
+    return tuple(
+        PipelineRoute(
+            pipeline.name,
+            tuple(source.topic.name for source in pipeline.sources),
+            pipeline.sink.label,
+            pipeline.sink.guarantee.value,
+            pipeline.path.kind.value,
+            pipeline.path.reason,
+            _late_data(pipeline),
+            pipeline.allowed_lateness.total_seconds(),
+            "" if pipeline.join is None else _of_side_table(pipeline.side_table, "keep"),
+        )
+        for pipeline in project.pipelines.values()
+    )
+
+
+def _late_data(pipeline: Pipeline) -> str:
+    side = pipeline.side_table if pipeline.join is None else None
+    return _of_side_table(side, str(pipeline.late_data))
+
+
+def _of_side_table(side: Sink | None, otherwise: str) -> str:
+    return otherwise if side is None else f"{side.label}, {side.guarantee.value}"
+
+
+def _workers(project: LoadedProject) -> tuple[WorkerRoute, ...]:
+    return tuple(_worker(worker) for worker in project.workers.values())
+
+
+def _worker(worker: Worker) -> WorkerRoute:
+    partitions = [
+        TopicPartition(topic.name, number)
+        for topic in worker.topics
+        for number in range(topic.partitions)
+    ]
+    lanes = sum(worker.partitioner.count(partition) for partition in partitions)
+    topics = tuple(topic.name for topic in worker.topics)
+    return WorkerRoute(worker.name, topics, len(partitions), lanes, _policy(worker.on_failure))
+
+
+def _policy(policy: FailurePolicy) -> str:
+    if isinstance(policy, Retry):
+        return f"{policy.attempts} attempts in place, then {_ENDS[type(policy.then)]}"
+    if isinstance(policy, RetryTopics):
+        return f"{len(policy.delays)} retry topics, then {_ENDS[type(policy.then)]}"
+    return _ENDS[type(policy)]

@@ -1,0 +1,1 @@
+"""Whether all events have arrived: the books of all capabilities, compared."""

@@ -1,0 +1,66 @@
+"""reconcile: shows whether every event is accounted for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli import parameters
+from headrace.cli.session import UNBALANCED, Session, command, unknown
+from headrace.cli.signals import until_signal
+
+if TYPE_CHECKING:
+    from headrace.operations.reconciling.reconcile import Reconciliation
+
+
+@command("headrace reconcile impressions-to-lake --recount", extra="spark")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--window",
+    "times",
+    type=parameters.Time(),
+    multiple=True,
+    help="Show the window that holds this time only; can be repeated.",
+)
+@click.option("--since", type=parameters.Time(), help="Leave out windows that begin before it.")
+@click.option("--recount", is_flag=True, help="Count rows, records of links and matched events.")
+@click.option("--strict", is_flag=True, help="Exit code 6 also when something is unknown.")
+def reconcile(
+    session: Session,
+    names: tuple[str, ...],
+    *,
+    times: tuple[datetime, ...],
+    since: datetime | None,
+    recount: bool,
+    strict: bool,
+) -> Reconciliation:
+    """Show whether all events are accounted for.
+
+    NAME is a pipeline, mirror, merger, dispatcher or standing queries; by default all. For each
+    window of event time: events read, and what became of them. A difference is shown with the hop
+    where events are missing or too many, and the exit code is 6. Works beside what runs, and
+    changes nothing.
+
+    Of mirrors, mergers and dispatchers, --recount reads all records of both ends; of standing
+    queries, the newest million events of a topic and all matched events.
+    """
+    from headrace.links.ledger.balances import declared_links
+    from headrace.operations.reconciling.reconcile import ReconcileRequest
+    from headrace.operations.reconciling.reconcile import reconcile as compare
+
+    project = session.project
+    of_links = (link.book.name for link in declared_links(project))
+    declared = {*project.pipelines, *of_links, *project.standing_queries}
+    for name in names:
+        if name not in declared:
+            kinds = "pipeline, mirror, merger, dispatcher or standing queries"
+            raise unknown(kinds, name, sorted(declared))
+    pipelines = [p for p in project.pipelines.values() if p.name in names or not names]
+    queries = [q for q in project.standing_queries.values() if q.name in names or not names]
+    request, links = ReconcileRequest(times, since, recount), declared_links(project, names)
+    result: Reconciliation = until_signal(compare, project, pipelines, request, links, queries)
+    if result.is_unbalanced or (strict and result.is_unknown):
+        session.exit_code = UNBALANCED
+    return result

@@ -1,0 +1,1 @@
+"""How large topics and their cluster must be, computed and measured."""

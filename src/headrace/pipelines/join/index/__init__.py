@@ -1,0 +1,1 @@
+"""Earlier events of a join, by key: on disk, and durable in the checkpoint."""

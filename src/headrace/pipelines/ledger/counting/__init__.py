@@ -1,0 +1,1 @@
+"""Counts for the ledger, where records are read and rows are written."""

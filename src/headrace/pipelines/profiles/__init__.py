@@ -1,0 +1,1 @@
+"""Profiles of users, as pipelines write them, for commands and programs."""

@@ -1,0 +1,1 @@
+"""Pipelines in a driver: started, restarted, stopped, and shown."""

@@ -1,0 +1,141 @@
+"""Runs pipelines side by side in one Spark session."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.model import Registered
+from headrace.pipelines.declaration import Pipeline
+from headrace.pipelines.run.pipeline_run import POLL_INTERVAL_SECONDS, Deployment, PipelineRun
+from headrace.pipelines.status import PipelineStatus
+from headrace.runtime.extras import require_extra
+from headrace.spark.session import SPARK_STARTS, start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.settings import Settings, SparkSettings
+
+Observe = Callable[[Mapping[str, PipelineStatus]], None]
+
+
+def run_pipelines(
+    settings: Settings,
+    pipelines: Sequence[Pipeline],
+    *,
+    deployment: Deployment,
+    once: bool,
+    observe: Observe,
+    stop: threading.Event,
+) -> Mapping[str, PipelineStatus]:
+    """Runs pipelines in a Spark session of their own, see :meth:`Driver.run`.
+
+    Raises:
+        ExtraMissingError: if the extra of a topic's format is not installed.
+    """
+    sources = [source for pipeline in pipelines for source in pipeline.sources]
+    for source in sources:
+        if isinstance(source.topic.record_format, Registered):
+            require_extra(source.topic.record_format.extra)
+    observe(
+        {
+            pipeline.name: PipelineStatus(pipeline.name, reason=SPARK_STARTS)
+            for pipeline in pipelines
+        }
+    )
+    with driver_session(settings, deployment) as spark:
+        return Driver(spark, settings, deployment).run(
+            pipelines, once=once, observe=observe, stop=stop
+        )
+
+
+@contextmanager
+def driver_session(settings: Settings, deployment: Deployment) -> Iterator[SparkSession]:
+    """A Spark session for as long as the context lasts."""
+    spark = start_session(
+        f"headrace {settings.name}",
+        _spark_settings(settings),
+        master=deployment.master,
+        java=deployment.java,
+        state=settings.state,
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+class Driver:
+    """Pipelines side by side in one Spark session."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, deployment: Deployment) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._deployment = deployment
+
+    def run(
+        self,
+        pipelines: Sequence[Pipeline],
+        *,
+        once: bool,
+        observe: Observe,
+        stop: threading.Event,
+    ) -> Mapping[str, PipelineStatus]:
+        """Runs pipelines until they end, or until ``stop`` is set; returns how each one ended.
+
+        A pipeline that fails is restarted with back-off within its budget; the others go on. One
+        that is refused, or reaches its dead-letter limit, stays as it is, with the reason.
+
+        Args:
+            pipelines: which to run.
+            once: end when caught up with what the topics hold at the start. A pipeline that reads
+                what another one writes starts when that one has ended.
+            observe: called about five times a second with the progress of each, on this thread.
+            stop: set it from anywhere to stop after the current batches.
+        """
+        runs = [
+            PipelineRun(self._spark, self._settings, pipeline, self._deployment, once=once)
+            for pipeline in pipelines
+        ]
+        try:
+            while not stop.is_set() and (unfinished := _unfinished(runs)):
+                for run in due(unfinished) if once else unfinished:
+                    run.poll()
+                observe({run.pipeline.name: run.progress for run in runs})
+                stop.wait(POLL_INTERVAL_SECONDS if _unfinished(unfinished) else 0.0)
+        finally:
+            # Whatever has ended the loop: a query that goes on would hold its lock, and commit
+            # batches.
+            for run in runs:
+                run.stop()
+            observe({run.pipeline.name: run.progress for run in runs})
+        return {run.pipeline.name: run.progress for run in runs}
+
+
+def due(runs: Sequence[PipelineRun]) -> Sequence[PipelineRun]:
+    """Returns those whose topics no unfinished one writes; all, where they wait for each other."""
+    unfinished = _unfinished(runs)
+    written = {t.name for run in unfinished for sink in run.pipeline.sinks for t in sink.topics}
+    ready = [run for run in unfinished if not written & _topics_read(run.pipeline)]
+    return ready or unfinished
+
+
+def _unfinished(runs: Sequence[PipelineRun]) -> list[PipelineRun]:
+    return [run for run in runs if not run.progress.has_ended]
+
+
+def _topics_read(pipeline: Pipeline) -> set[str]:
+    topics = (*(source.topic for source in pipeline.sources), *pipeline.references)
+    return {topic.name for topic in topics}
+
+
+def _spark_settings(settings: Settings) -> SparkSettings:
+    """The embedded HDFS has one DataNode, so Spark's checkpoints can have one copy."""
+    if not settings.embedded_hdfs:
+        return settings.spark
+    one_copy = {"spark.hadoop.dfs.replication": "1"}
+    return replace(settings.spark, config=one_copy | dict(settings.spark.config))

@@ -1,0 +1,1 @@
+"""Which offsets a batch takes: on the driver."""

@@ -1,0 +1,1 @@
+"""Ranges of offsets, read and decoded: in the tasks."""

@@ -1,0 +1,471 @@
+"""Reads one offset range with librdkafka and decodes it to Arrow, in a Spark task."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headrace.errors import RecordsDeletedError, RefusedError
+from headrace.kafka.client.headers import headers_of
+from headrace.kafka.dead_letters.limiter import BadRuns
+from headrace.kafka.dead_letters.replayed import PartitionId
+from headrace.kafka.read.range_reader import CHUNK_RECORDS, Chunk, Record
+from headrace.ledger.sums import Fate, Hop
+from headrace.model import DeadLetter, OffsetRange
+from headrace.pipelines.late_data.batch_watermark import late_watermark_us
+from headrace.pipelines.late_data.event_clock import EventTimeSamples
+from headrace.pipelines.late_data.late_events import LateEvents, OnTime
+from headrace.pipelines.late_data.rule import LATE_EVENT
+from headrace.pipelines.ledger.counting.row_lineage import LINEAGE, lineage_column
+from headrace.pipelines.ledger.counting.tally import (
+    Integers,
+    LedgerColumns,
+    RangeTally,
+    ReadListener,
+    SinkTally,
+    value_bytes,
+)
+from headrace.pipelines.source.decode import Decoded, decoder_for, record_values
+from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
+from headrace.pipelines.source.decode.decoder import decode_others
+from headrace.pipelines.source.reading.addressed import Addressed
+from headrace.pipelines.source.reading.bad_records import BadRecords
+from headrace.pipelines.source.reading.deletions import Deletions, Parted
+from headrace.pipelines.source.reading.envelopes import EnvelopeReader, event_index
+from headrace.pipelines.source.reading.key_places import KeyPlaces
+from headrace.pipelines.source.record_columns import timestamp_ms, with_record_columns
+from headrace.pipelines.source.report import LateCounts, RangeReport
+from headrace.runtime.cleanup import cleaning_up_after_failure
+from headrace.runtime.garbage import gc_paused
+from headrace.sinks.api import DELETED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.events import Rejection
+    from headrace.pipelines.source.spec import SourceSpec
+
+HEARTBEAT = "_headrace_heartbeat"
+HEADERS_LEFT_OUT = "its headers are left out: the name of one is not UTF-8"
+
+
+@dataclass(frozen=True)
+class ReadRange:
+    """One task's work: a range, and the clock that its event times are checked against.
+
+    Without a range it is a heartbeat: one row that carries nothing but ``heartbeat_us``. Records
+    that were replayed to the topic of ``topic_id`` for others are looked for where
+    ``may_hold_replays`` says so. With a refusal it must not be read: its offsets mean other
+    records now. ``event_us`` is the event clock of the partition, by which events are late.
+    ``range_count`` is how many ranges the batch has. ``ends`` says where each partition of the
+    topic ends, if keys must not have moved between them.
+    """
+
+    range: OffsetRange | None
+    planned_ms: int
+    heartbeat_us: int = 0
+    may_hold_replays: bool = False
+    refusal: RefusedError | None = None
+    topic_id: str = ""
+    event_us: int | None = None
+    range_count: int = 1
+    ends: Mapping[int, int] = field(default_factory=dict)
+
+
+class TaskReader:
+    """Reads the ranges of one task together, as one consumer gets them from the brokers.
+
+    Attributes:
+        sink_tally: counts the rows that this task hands to the sink; None: it hands none, or there
+            is no ledger.
+    """
+
+    def __init__(self, spec: SourceSpec, work: Sequence[ReadRange]) -> None:
+        self._spec = spec
+        self._ranges = [read.range for read in work if read.range is not None]
+        is_counted = spec.ledger is not None and spec.writers is not None
+        self.sink_tally = SinkTally[LedgerColumns]() if is_counted else None
+        self._readers = {
+            read.range.partition: RangeReader.of(spec, read, read.range, self.sink_tally)
+            for read in work
+            if read.range is not None
+        }
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Decoded chunks, each of one range; those of a range in order of offset."""
+        with gc_paused():
+            for chunk in read_chunks(self._spec, self._ranges):
+                yield from self._readers[chunk.partition].take(chunk)
+
+    def reports(self) -> list[RangeReport]:
+        """What each range held; complete once ``tables`` is exhausted."""
+        return [reader.report() for reader in self._readers.values()]
+
+    def aborting(self) -> AbstractContextManager[None]:
+        """Removes what was written beside the rows if its body raises, or is closed early."""
+        return cleaning_up_after_failure(*(reader.abort for reader in self._readers.values()))
+
+
+def read_chunks(spec: SourceSpec, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
+    """Yields the records of ranges, in chunks of one range each.
+
+    Raises:
+        RecordsDeletedError: if a range is not there any more.
+    """
+    try:
+        yield from spec.cluster.read(ranges)
+    except RecordsDeletedError as error:
+        raise replace(error, pipeline=spec.pipeline) from error  # its remedy names a command
+
+
+class RangeReader:
+    """Reads and decodes one range; ``report`` is complete once ``tables`` is exhausted."""
+
+    def __init__(  # noqa: PLR0913  what a batch says of its range
+        self,
+        spec: SourceSpec,
+        range_: OffsetRange,
+        planned_ms: int,
+        *,
+        topic_id: str,
+        may_hold_replays: bool = False,
+        event_us: int | None = None,
+        range_count: int = 1,
+        ends: Mapping[int, int] | None = None,
+        read_listener: ReadListener | None = None,
+    ) -> None:
+        self._spec = spec
+        self._range = range_
+        self._decoder = decoder_for(spec.format, spec.schema, spec.registry, spec.needed_columns)
+        self._time_checks = RowChecks(_bounds(spec, planned_ms), ())
+        self._sink_checks = RowChecks(None, spec.partition_columns)
+        self._position = range_.start
+        self._place = PartitionId(range_.partition, topic_id)
+        self._addressed = Addressed(
+            spec.pipeline,
+            self._place,
+            planned_ms,
+            may_hold_replays=may_hold_replays,
+            leaves_out_replays=spec.leaves_out_replays,
+        )
+        self._envelopes = None if spec.envelope is None else EnvelopeReader(spec.envelope)
+        self._deletions = _deletions(spec)
+        self._key_places = KeyPlaces(range_.partition, ends, spec.pipeline) if ends else None
+        self._records = 0
+        self._tombstones = 0
+        self._envelope_count = 0
+        self._bytes = 0
+        self._last_timestamp_ms = -1
+        self._bad_runs = BadRuns()
+        self._bad = BadRecords(spec.dead_letter_limit, range_count)
+        self._event_times = EventTimeSamples(spec.event_time)
+        self._late = LateEvents(
+            spec.late,
+            spec.event_time,
+            _late_before_us(spec, event_us),
+            is_replayed=self._addressed.is_replayed,
+            side_rows=self._side_rows,
+        )
+        self._tally = RangeTally(spec.ledger, range_.partition) if spec.ledger else None
+        self._read_listener = read_listener
+
+    @classmethod
+    def of(
+        cls,
+        spec: SourceSpec,
+        read: ReadRange,
+        range_: OffsetRange,
+        read_listener: ReadListener | None,
+    ) -> RangeReader:
+        """Returns the reader of a range, as it was planned."""
+        return cls(
+            spec,
+            range_,
+            read.planned_ms,
+            topic_id=read.topic_id,
+            may_hold_replays=read.may_hold_replays,
+            event_us=read.event_us,
+            range_count=read.range_count,
+            ends=read.ends,
+            read_listener=read_listener,
+        )
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Decoded chunks: the event's fields, then the metadata columns asked for."""
+        with gc_paused():
+            for chunk in read_chunks(self._spec, [self._range]):
+                yield from self.take(chunk)
+
+    def take(self, chunk: Chunk) -> Iterator[pa.Table]:
+        """Decodes one chunk of the range; there may be nothing in it."""
+        for rows, _ in self.take_records(chunk):
+            yield rows
+
+    def take_records(self, chunk: Chunk) -> Iterator[tuple[pa.Table, Sequence[Record]]]:
+        """Decodes one chunk to rows, with the records that they are of."""
+        records = self._addressed.of(chunk.records)
+        if self._key_places is not None:
+            self._key_places.check(records)
+        if records:
+            self._last_timestamp_ms = timestamp_ms(records[-1]) or self._last_timestamp_ms
+        if self._envelopes is not None:
+            with_value = self._parted(records).records
+            yield from self._events_decoded(with_value, self._envelopes, chunk.position)
+            return
+        self._position = chunk.position
+        records, rejected, deletions = self._parted(self._without_left_out(records))
+        if records or deletions:
+            yield self._decoded(records, rejected, deletions)
+
+    def reject(self, record: Record, reason: str, detail: str) -> None:
+        """Makes a dead letter of a record that was decoded."""
+        letter = _dead_letter(record, self._range, reason, detail)
+        self._bad.take([letter], self._bad_runs.longest)
+
+    def report(self) -> RangeReport:
+        """Returns what the range held, and ends what is written of it; called once."""
+        return RangeReport(
+            range=self._range,
+            position=self._position,
+            records=self._records,
+            bytes=self._bytes,
+            last_timestamp_ms=self._last_timestamp_ms,
+            event_times=self._event_times.samples(),
+            bad_runs=self._bad_runs,
+            dead=tuple(self._bad.kept),
+            replays_skipped=self._addressed.skipped,
+            omitted=self._bad.omitted,
+            late=LateCounts(self._late.count, self._late.written, self._late.dead),
+            side_pieces=self._late.close(),
+            envelopes=self._envelope_count,
+            tombstones=self._tombstones,
+            ledger=self._tally.lines() if self._tally else (),
+        )
+
+    def abort(self) -> None:
+        """Removes what was written of the range, where its task fails."""
+        self._late.abort()
+
+    def _events_decoded(
+        self, records: Sequence[Record], envelopes: EnvelopeReader, position: int
+    ) -> Iterator[tuple[pa.Table, Sequence[Record]]]:
+        """Decodes the events of envelopes, about as many at a time as a chunk has records."""
+        events: list[Record] = []
+        undivided: dict[int, Rejection] = {}
+        for record in records:
+            if len(events) >= CHUNK_RECORDS:
+                yield self._decoded(events, undivided)
+                events, undivided = [], {}
+            self._envelope_count += 1
+            divided = envelopes.events_of(record)
+            if isinstance(divided, list):
+                events += self._without_left_out(divided)
+            else:
+                undivided[len(events)] = divided
+                events.append(record)
+        # Not before: a reader that is left here has not read the chunk.
+        self._position = position
+        if events:
+            yield self._decoded(events, undivided)
+
+    def _parted(self, records: Sequence[Record]) -> Parted:
+        """Parts records from tombstones, which delete rows of the sink or are left out."""
+        if self._deletions is not None:
+            return self._deletions.parted(records)
+        if not self._spec.leaves_out_tombstones:
+            return Parted(records, {}, ())
+        with_value = [record for record in records if record.value() is not None]
+        if tombstones := len(records) - len(with_value):
+            self._tombstones += tombstones
+            if self._tally:
+                self._tally.rejected(Fate.TOMBSTONE, np.zeros(tombstones, np.int64))
+        return Parted(with_value, {}, ())
+
+    def _without_left_out(self, records: Sequence[Record]) -> Sequence[Record]:
+        left_out, partition = self._spec.left_out, self._range.partition
+        if not left_out:
+            return records
+        indices = (event_index(record) for record in records)
+        return [
+            record
+            for record, index in zip(records, indices, strict=True)
+            if (partition, record.offset(), -1 if index is None else index) not in left_out
+        ]
+
+    def _decoded(
+        self,
+        records: Sequence[Record],
+        undivided: Mapping[int, Rejection] | None = None,
+        deletions: Sequence[Record] = (),
+    ) -> tuple[pa.Table, Sequence[Record]]:
+        values = [record.value() for record in records]
+        written = record_values(records, self._spec.format)
+        decoded = decode_others(self._decoder, written, undivided or {})
+        decoded = self._time_checks.applied(decoded, len(values))
+        self._records += len(records) + len(deletions)
+        sizes = value_bytes(values)
+        self._bytes += int(sizes.sum())
+        undecoded = list(decoded.rejected)
+        events: Sequence[Record] = records
+        places: Sequence[int] = range(len(records))
+        if undecoded:
+            places = np.delete(places, undecoded).tolist()
+            events = [records[i] for i in places]
+            if self._tally:
+                self._tally.rejected(Fate.DEAD, sizes[undecoded])
+            sizes = np.delete(sizes, undecoded)
+        # The late ones too: where they go must not change what the clock says.
+        self._event_times.add(decoded.rows)
+        on_time = self._late.without(decoded.rows, events)
+        on_time, refused = self._for_sink(on_time, len(events))
+        bad = sorted([*undecoded, *(places[i] for i in refused)])
+        self._bad_runs = self._bad_runs.then(BadRuns.of(bad, len(records)))
+        rejected = decoded.rejected | {places[i]: why for i, why in on_time.rejected.items()}
+        letters = (_dead_letter(records[i], self._range, *why) for i, why in rejected.items())
+        self._bad.take(letters, self._bad_runs.longest)
+        if self._deletions is not None and deletions:
+            deleted = self._deletions.rows(deletions)
+            if self._tally:
+                no_bytes = np.zeros(len(deletions), np.int64)
+                came_in = self._tally.columns(deleted, deletions, no_bytes)
+                self._tally.add(Hop.READ, Fate.IN, came_in)
+            on_time = self._deletions.merged(on_time, deleted, deletions)
+        rows = _with_source_columns(on_time.rows, on_time.records, self._place, self._spec)
+        if self._tally:
+            columns = self._count(self._tally, decoded.rows, events, sizes, on_time)
+            if self._spec.adds_lineage:
+                number, partition = self._spec.number, self._range.partition.partition
+                rows = rows.append_column(LINEAGE, lineage_column(number, partition, columns))
+        return rows, on_time.records
+
+    def _count(
+        self,
+        tally: RangeTally,
+        rows: pa.Table,
+        records: Sequence[Record],
+        sizes: Integers,
+        on_time: OnTime,
+    ) -> LedgerColumns:
+        """Counts accepted rows for the ledger, and those that go on, which are looked at again.
+
+        Returns:
+            what was counted of those that go on.
+        """
+        columns = tally.columns(rows, records, sizes)
+        tally.add(Hop.READ, Fate.IN, columns)
+        going_on = columns
+        if on_time.diverted:
+            reasons = {i: reason for i, (reason, _) in on_time.rejected.items()}
+            dead = [i for i in on_time.diverted if reasons.get(i, LATE_EVENT) != LATE_EVENT]
+            late = [i for i in on_time.diverted if reasons.get(i, LATE_EVENT) == LATE_EVENT]
+            tally.add(Hop.READ, Fate.DEAD, columns.take(np.array(dead, np.int64)))
+            tally.add(Hop.READ, self._spec.late.fate, columns.take(np.array(late, np.int64)))
+        # By what goes on, not by what is said to be late: else one that is lost would not be seen.
+        if on_time.records is not records:
+            staying = value_bytes([record.value() for record in on_time.records])
+            going_on = tally.columns(on_time.rows, on_time.records, staying)
+        tally.add(Hop.READ, Fate.OUT, going_on)
+        if self._read_listener is not None:
+            self._read_listener.expect(tally, going_on)
+        return going_on
+
+    def _for_sink(self, on_time: OnTime, events: int) -> tuple[OnTime, Collection[int]]:
+        """Rejects events that the sink can't take; of the late ones, another sink decides.
+
+        Args:
+            on_time: those that go to the sink.
+            events: how many there were with the late ones.
+
+        Returns:
+            The others, and the indices of the rejected ones.
+        """
+        decoded = Decoded(on_time.rows, {})
+        if self._deletions is not None:
+            decoded = self._deletions.checked(on_time.rows, on_time.records)
+        judged = self._sink_checks.applied(decoded, len(on_time.records))
+        if not judged.rejected:
+            return on_time, ()
+        staying = [i for i in range(events) if i not in on_time.diverted]
+        refused = {staying[i]: why for i, why in judged.rejected.items()}
+        records = [record for i, record in enumerate(on_time.records) if i not in judged.rejected]
+        rejected = {**on_time.rejected, **refused}
+        return OnTime(judged.rows, records, rejected, {*on_time.diverted, *refused}), refused
+
+    def _side_rows(self, rows: pa.Table, records: Sequence[Record]) -> pa.Table:
+        metadata = self._spec.late.metadata
+        return with_record_columns(rows, records, self._place, metadata)
+
+
+def heartbeat(spec: SourceSpec, schema: pa.Schema, heartbeat_us: int) -> pa.Table:
+    """One row that carries the event time only: the input has nothing up to then."""
+    import pyarrow as pa
+
+    known = {spec.event_time: heartbeat_us, HEARTBEAT: True}
+    return pa.table({field.name: pa.array([known.get(field.name)], field.type) for field in schema})
+
+
+def _bounds(spec: SourceSpec, planned_ms: int) -> EventTimeBounds | None:
+    if spec.event_time is None:
+        return None
+    latest = planned_ms * 1000 + spec.latest_ahead_us
+    return EventTimeBounds(spec.event_time, spec.earliest_event_us, latest)
+
+
+def _late_before_us(spec: SourceSpec, event_us: int | None) -> int | None:
+    """Returns the event time before which events are late; None: none is.
+
+    With a side table it takes what a step with state would not, too.
+    """
+    late_us = spec.late.watermark_us(event_us)
+    behind_us = late_watermark_us() if spec.late.writers is not None else None
+    if behind_us is None:
+        return late_us
+    return behind_us + 1 if late_us is None else max(late_us, behind_us + 1)
+
+
+def _deletions(spec: SourceSpec) -> Deletions | None:
+    if spec.null_key is None or spec.schema is None:
+        return None
+    return Deletions(spec.schema, spec.null_key, spec.event_time)
+
+
+def _dead_letter(record: Record, range_: OffsetRange, reason: str, detail: str) -> DeadLetter:
+    headers, index = headers_of(record), event_index(record)
+    return DeadLetter(
+        partition=range_.partition,
+        offset=record.offset(),
+        reason=reason,
+        detail=detail if headers is not None else f"{detail}; {HEADERS_LEFT_OUT}",
+        key=record.key(),
+        value=record.value(),
+        headers=headers or (),
+        timestamp_ms=record.timestamp()[1],
+        event_index=-1 if index is None else index,
+    )
+
+
+def _with_source_columns(
+    rows: pa.Table, records: Sequence[Record], place: PartitionId, spec: SourceSpec
+) -> pa.Table:
+    import pyarrow as pa
+
+    rows = with_record_columns(rows, records, place, spec.metadata)
+    if spec.subpartitions > 1:
+        lanes = [_lane(record, spec.subpartitions) for record in records]
+        rows = rows.append_column("_subpartition", pa.array(lanes, pa.int32()))
+    if spec.heartbeat_after_us:
+        rows = rows.append_column(HEARTBEAT, pa.array([False] * len(records), pa.bool_()))
+    if spec.null_key is not None:
+        is_deleted = [record.value() is None for record in records]
+        rows = rows.append_column(DELETED, pa.array(is_deleted, pa.bool_()))
+    return rows
+
+
+def _lane(record: Record, lanes: int) -> int:
+    key = record.key()
+    return int(record.offset() if key is None else zlib.crc32(key)) % lanes

@@ -1,0 +1,1 @@
+"""What a pipeline starts from, and the checks before it does."""

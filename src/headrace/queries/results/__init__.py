@@ -1,0 +1,1 @@
+"""Results of standing queries: read, and explained."""

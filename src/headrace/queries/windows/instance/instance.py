@@ -1,0 +1,363 @@
+"""One instance, from its start to its end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import confluent_kafka
+from confluent_kafka import KafkaException
+
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.client.broker_errors import Meaning, meaning
+from headrace.kafka.client.client import ClientConfig, consumer
+from headrace.kafka.client.lost_brokers import BrokersLostError, IdleCheck
+from headrace.kafka.read.cluster import KafkaCluster
+from headrace.kafka.read.log_cuts import Seen, cut_offset, epoch_of
+from headrace.kafka.read.open_transactions import OPEN_TRANSACTION_SECONDS
+from headrace.kafka.table.topic_table import TableFollower
+from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
+from headrace.model import EventSchema, TopicPartition
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.records.ended import EndedRecord, PartitionClocks, WindowResults, decode_ended
+from headrace.queries.records.matched import MatchedRecord, decode_matched
+from headrace.queries.topics import ensure_query_topics
+from headrace.queries.windows.aggregate.plan import Plans
+from headrace.queries.windows.answer.silent import WatchedQueries
+from headrace.queries.windows.instance.lease_holder import LeaseHolder
+from headrace.queries.windows.instance.owned import OwnedPartition
+from headrace.queries.windows.instance.reader_check import ReaderCheck, ReaderStalledError
+from headrace.queries.windows.instance.restoring import OpenTransactionError
+from headrace.queries.windows.instance.starts import (
+    EndedWindowsDeletedError,
+    deleted_error,
+    place_stages,
+    truncated_error,
+)
+from headrace.queries.windows.instance.status import QueryInstanceStatus
+from headrace.queries.windows.instance.topic_ends import TopicEnds
+from headrace.runtime.clock import now_in_ms
+from headrace.service.status import State
+
+_LOG = logging.getLogger("headrace.queries")
+_MAX_RECORDS = 2_000
+# Reads between two writes. One write of an instance with 64 partitions has 4,096 records of clocks.
+_MAX_READS = 10
+# After this number of failures in a row, an instance leaves its partitions to other instances.
+_MAX_FAILURES = 3
+# If retention deletes records before they are taken, reading fails: they are not skipped.
+_READING = {"auto.offset.reset": "error", "fetch.wait.max.ms": "100"}
+_INTERRUPTIONS = (
+    BrokersLostError,
+    BrokerUnreachableError,
+    EndedWindowsDeletedError,
+    OpenTransactionError,
+    ReaderStalledError,
+    TransactionFencedError,
+    TransactionUnsettledError,
+)
+
+
+@dataclass(frozen=True)
+class InstanceTiming:
+    """How long an instance waits.
+
+    Attributes:
+        take_seconds: one read waits this long for its records.
+        wait_seconds: an idle instance checks at least this often whether it can continue.
+        max_silence_seconds: a reader that gets nothing of a partition for longer is replaced.
+    """
+
+    take_seconds: float = 0.1
+    wait_seconds: float = 0.5
+    max_silence_seconds: float = OPEN_TRANSACTION_SECONDS
+
+
+Observe: TypeAlias = Callable[[QueryInstanceStatus], None]
+
+
+class AggregatorInstance:
+    """Adds up windows and writes results for the partitions of its lease, or waits for a lease.
+
+    Args:
+        config: librdkafka's settings of the cluster.
+        queries: the standing queries whose windows are added up.
+        schemas: the event schemas of topics, by topic name.
+        timing: how long it waits.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        queries: StandingQueries,
+        schemas: Mapping[str, EventSchema],
+        timing: InstanceTiming = InstanceTiming(),
+    ) -> None:
+        self._config, self._queries, self._timing = config, queries, timing
+        self._plans, self._topics = Plans(schemas), tuple(schemas)
+        self._watched = WatchedQueries(self._plans, queries.partitions)
+        self._owned: dict[int, OwnedPartition] = {}
+        self._ending, self._has_news = threading.Event(), threading.Event()
+        self._uncovered: tuple[int, ...] = ()
+        self._records = self._results = self._failures = 0
+        self._waiting = "it is starting"
+        self._status = self._measured()
+
+    def stop(self) -> None:
+        """Stops the instance after it has written its output. May be called on any thread."""
+        self._ending.set()
+        self._has_news.set()
+
+    def status(self) -> QueryInstanceStatus:
+        """Returns the status that was observed last; it has ended with the instance."""
+        return self._status
+
+    def _show(self, observe: Observe) -> None:
+        self._status = self._measured()
+        observe(self._status)
+
+    def _measured(self) -> QueryInstanceStatus:
+        late: Counter[str] = Counter()
+        unbalanced: Counter[str] = Counter()
+        event_us: dict[str, int] = {}
+        faulty: dict[str, str] = {}
+        for owned in self._owned.values():
+            faulty |= owned.aggregator.faulty
+            late.update(owned.aggregator.late)
+            for topic, counts in owned.counts.items():
+                unbalanced[topic] += counts.unbalanced
+            for topic, result_counts in owned.result_counts.items():
+                unbalanced[topic] += result_counts.unbalanced
+            for topic, reached_us in owned.aggregator.event_us.items():
+                event_us[topic] = min(reached_us, event_us.get(topic, reached_us))
+        return QueryInstanceStatus(
+            self._queries.name,
+            state=State.WAITING if self._waiting else State.RUNNING,
+            reason=self._waiting,
+            records=self._records,
+            results=self._results + sum(owned.results for owned in self._owned.values()),
+            windows=sum(owned.aggregator.windows for owned in self._owned.values()),
+            owned=tuple(self._owned),
+            uncovered=self._uncovered,
+            late=dict(late),
+            unbalanced=dict(unbalanced),
+            event_ms={topic: time_us // 1000 for topic, time_us in event_us.items()},
+            faulty=faulty,
+        )
+
+    def run(self, observe: Observe) -> None:
+        """Retries transient errors until stopped.
+
+        Args:
+            observe: a function that is called with the status several times a second.
+
+        Raises:
+            HeadraceError, KafkaException: if an error is not transient.
+        """
+        if not self._topics_are_there(observe):
+            return
+        follower = TableFollower(
+            self._config,
+            self._queries.queries_topic,
+            self._watched.take,
+            on_ready=self._has_news.set,
+        )
+        try:
+            if self._queries_are_read(follower, observe):
+                self._run_with_lease(observe)
+        finally:
+            follower.close()
+
+    def _topics_are_there(self, observe: Observe) -> bool:
+        """Creates missing topics once brokers respond; returns ``False`` if it was stopped."""
+        while not self._ending.is_set():
+            try:
+                ensure_query_topics(self._config, self._queries)
+            except BrokerUnreachableError as error:
+                self._wait(str(error), observe)
+            else:
+                return True
+        return False
+
+    def _queries_are_read(self, follower: TableFollower, observe: Observe) -> bool:
+        """Waits until the registry is read; returns ``False`` if the instance was stopped."""
+        while not follower.ready and not self._ending.is_set():
+            self._wait_for_news("the registered queries are being read", observe)
+        return not self._ending.is_set()
+
+    def _run_with_lease(self, observe: Observe) -> None:
+        lease = LeaseHolder(self._config, self._queries, on_change=self._has_news.set)
+        ends = TopicEnds(KafkaCluster(self._config).live_unless_open, self._topics)
+        try:
+            while not self._ending.is_set():
+                lease.heartbeat()
+                self._uncovered = lease.uncovered
+                self._run_or_wait(lease, ends, observe)
+        finally:
+            lease.close()
+            ends.close()
+
+    def _run_or_wait(self, lease: LeaseHolder, ends: TopicEnds, observe: Observe) -> None:
+        partitions = lease.partitions
+        try:
+            if partitions is not None:
+                self._run(lease, partitions, ends, observe)
+                return
+            self._wait_for_news(lease.waiting, observe)
+        except _INTERRUPTIONS as error:
+            reason = str(error) or type(error).__name__
+            _LOG.warning("%s: waits: %s", self._queries.name, reason)
+            self._failures += 1
+            if self._failures >= _MAX_FAILURES:
+                lease.give_back()
+            self._wait(reason, observe)
+        finally:
+            self._close()
+
+    def _wait(self, reason: str, observe: Observe) -> None:
+        self._show_waiting(reason, observe)
+        self._ending.wait(self._timing.wait_seconds)
+
+    def _wait_for_news(self, reason: str, observe: Observe) -> None:
+        """Waits until the registry is read, the lease has changed, or the next check is due."""
+        self._show_waiting(reason, observe)
+        self._has_news.wait(self._timing.wait_seconds)
+        self._has_news.clear()
+
+    def _show_waiting(self, reason: str, observe: Observe) -> None:
+        self._waiting = reason
+        self._show(observe)
+
+    def _run(
+        self, lease: LeaseHolder, partitions: range, ends: TopicEnds, observe: Observe
+    ) -> None:
+        _LOG.info("%s: has partitions %s", self._queries.name, list(partitions))
+        for partition in partitions:
+            lease.heartbeat()
+            self._owned[partition] = OwnedPartition(
+                self._config,
+                self._queries,
+                partition,
+                self._plans,
+                self._watched,
+                partial(self._show_waiting, "the brokers do not answer", observe),
+            )
+        reader = consumer(self._config, "headrace.aggregate", _READING)
+        try:
+            reader.assign(place_stages(self._config, self._queries, self._owned))
+            self._take_while_leased(reader, lease, ends, observe)
+            if self._ending.is_set():
+                for owned in self._owned.values():
+                    owned.end(now_in_ms(), lease.heartbeat)
+                self._show(observe)
+        finally:
+            reader.close()
+
+    def _take_while_leased(
+        self,
+        reader: confluent_kafka.Consumer,
+        lease: LeaseHolder,
+        ends: TopicEnds,
+        observe: Observe,
+    ) -> None:
+        idle_check = IdleCheck(self._config)
+        reader_check = ReaderCheck(
+            self._queries.ended_topic, self._owned, self._timing.max_silence_seconds
+        )
+        while not self._ending.is_set() and self._has(lease.partitions):
+            for messages in _at_hand(reader, self._timing.take_seconds):
+                idle_check.check(reader, has_received=bool(messages))
+                for message in messages:
+                    self._take(message, reader_check)
+            reader_check.check()
+            self._uncovered = lease.uncovered
+            self._end_quiet_topics(ends)
+            for owned in self._owned.values():
+                # Both have one time: windows that have ended by then are written before it.
+                at_ms = now_in_ms()
+                owned.end_by_clock(at_ms)
+                owned.write(at_ms, lease.heartbeat)
+            self._failures, self._waiting = 0, ""
+            self._show(observe)
+
+    def _take(self, message: confluent_kafka.Message, reader_check: ReaderCheck) -> None:
+        error = message.error()
+        if error is not None:
+            if meaning(error) is Meaning.END:
+                # A transaction ends with a control record, which has an offset and is not read.
+                stage = self._owned[_number(message)].stage(message.topic() or "")
+                stage.offset = max(stage.offset, _offset(message))
+            elif meaning(error) is Meaning.NO_RECORD:
+                place = TopicPartition(message.topic() or "", _number(message))
+                stage = self._owned[place.partition].stage(place.topic)
+                raise deleted_error(self._queries, place, stage.offset)
+            elif meaning(error) is Meaning.TRUNCATED:
+                place = TopicPartition(message.topic() or "", _number(message))
+                raise truncated_error(self._queries, place, cut_offset(error) or 0)
+            elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
+                raise KafkaException(error)
+            return
+        value = message.value() or b""
+        owned, offset = self._owned[_number(message)], _offset(message)
+        is_ended = message.topic() == self._queries.ended_topic
+        if is_ended:
+            reader_check.received(_number(message))
+        try:
+            record: EndedRecord | MatchedRecord = (
+                decode_ended(value, self._queries.partitions) if is_ended else decode_matched(value)
+            )
+        except ValueError as error:
+            _LOG.error("%s is left out: it is no record of headrace: %s", _place(message), error)
+            return
+        stage = owned.stage(message.topic() or "")
+        # Ended windows that wait are read again after a start.
+        stage.seen = max(stage.seen, Seen(offset + 1, epoch_of(message)))
+        if isinstance(record, WindowResults | PartitionClocks):
+            owned.take_ended(record, offset, message.timestamp()[1])
+        else:
+            owned.take(record, offset, now_in_ms())
+            self._records += 1
+
+    def _has(self, partitions: range | None) -> bool:
+        return list(partitions or ()) == list(self._owned)
+
+    def _end_quiet_topics(self, ends: TopicEnds) -> None:
+        """Moves the event clocks of idle topics on, and ends the windows that are due."""
+        for topic, end in ends.take().items():
+            for owned in self._owned.values():
+                if topic in owned.topics:
+                    owned.end_if_quiet(topic, end, now_in_ms())
+
+    def _close(self) -> None:
+        self._results += sum(owned.results for owned in self._owned.values())
+        for owned in self._owned.values():
+            owned.close()
+        self._owned.clear()
+
+
+def _at_hand(
+    reader: confluent_kafka.Consumer, seconds: float
+) -> Iterator[list[confluent_kafka.Message]]:
+    """Yields the records that are available, but at most ``_MAX_READS`` reads of them."""
+    for _ in range(_MAX_READS):
+        messages = reader.consume(_MAX_RECORDS, seconds)
+        yield messages
+        if len(messages) < _MAX_RECORDS:
+            return
+
+
+def _place(message: Any) -> str:
+    return f"{message.topic()}/{message.partition()}:{message.offset()}"
+
+
+def _number(message: Any) -> int:
+    return int(message.partition())
+
+
+def _offset(message: Any) -> int:
+    return int(message.offset())

@@ -1,0 +1,349 @@
+"""One partition of an instance: of the matched topic, and of the topic of ended windows."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import msgspec
+
+from headrace.kafka.client.client import ClientConfig, high_watermarks
+from headrace.kafka.read.open_transactions import OPEN_TRANSACTION_SECONDS
+from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.transactions import TransactionalProducer
+from headrace.model import TopicPartition
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.records.counts import ResultCounts, TopicCounts
+from headrace.queries.records.ended import EndedRecord, PartitionClocks
+from headrace.queries.records.matched import MatchedRecord, Tick, WindowId
+from headrace.queries.records.result import QueryResult
+from headrace.queries.records.snapshots import (
+    WindowSnapshot,
+    encode_markers,
+    encode_silence,
+    encode_snapshot,
+)
+from headrace.queries.windows.aggregate.partition import PartitionAggregator, WindowOutput
+from headrace.queries.windows.aggregate.plan import Plans
+from headrace.queries.windows.answer.partition import PartitionAnswers
+from headrace.queries.windows.answer.silent import WatchedQueries
+from headrace.queries.windows.instance.quiet import QuietTopics
+from headrace.queries.windows.instance.restoring import read_snapshots
+from headrace.queries.windows.instance.topic_ends import TopicEnd
+
+# At this interval, snapshots of the windows that have changed are written.
+SNAPSHOT_SECONDS = 5.0
+_LOG = logging.getLogger("headrace.queries")
+# At this interval, the clocks are written even if nothing else has changed.
+_CLOCKS_SECONDS = 1.0
+
+
+class OwnedPartition:
+    """Takes the records of a partition, and writes results and snapshots.
+
+    Used on one thread. It can't be used after it has raised an error.
+
+    Args:
+        config: librdkafka's settings of the cluster.
+        queries: the standing queries whose windows are added up.
+        partition: the number of the partition, in all topics.
+        plans: the plans of query texts.
+        watched: the queries that have results for windows without events.
+        on_wait: a function that is called each second while the brokers do not respond.
+
+    Attributes:
+        base_seconds: the interval of snapshots of all open windows, which bounds how many records
+            an instance reads when it starts.
+        max_transaction_bytes: a transaction times out after a minute; brokers take this many bytes
+            within seconds.
+        aggregator: the open windows.
+        answers: the ended windows that wait for their turn in the results.
+        results: the number of results written.
+        counts: the match counts, by topic, as of the last snapshot.
+        result_counts: the match counts of ended windows, by topic, as they were last written.
+        is_new: whether there is no snapshot, so that the partition starts at the first record.
+
+    Raises:
+        TransactionUnsettledError, BrokerUnreachableError: if the brokers do not respond.
+        SnapshotDamagedError: if the snapshots do not fit together.
+    """
+
+    base_seconds = 60.0
+    max_transaction_bytes = 16 * 2**20
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        queries: StandingQueries,
+        partition: int,
+        plans: Plans,
+        watched: WatchedQueries,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._config, self._queries, self._partition = config, queries, partition
+        self._snapshots = TopicPartition(queries.snapshots_topic, partition)
+        # This comes first: it fences the previous instance, so the snapshots can't change any more.
+        name = f"headrace.{queries.name}.aggregate.{partition}"
+        self._producer = TransactionalProducer(config, name, on_wait)
+        restored = read_snapshots(config, self._snapshots)
+        self.aggregator = PartitionAggregator(partition, plans, restored)
+        self.answers = PartitionAnswers(
+            partition, queries.partitions, watched, restored.answered, restored.silence
+        )
+        self.results = 0
+        self._since_ms = restored.answered.since_ms if restored.answered else None
+        sent = restored.answered.sent if restored.answered else {}
+        self._sent = {number: Counter(matches) for number, matches in sent.items()}
+        self.counts: Mapping[str, TopicCounts] = {}
+        self.result_counts: Mapping[str, ResultCounts] = {}
+        self.is_new = restored.position is None
+        self._quiet = QuietTopics()
+        reached_us = self.aggregator.event_us
+        for tick in self.aggregator.ticks:
+            # The tick has the event clock from before the topic was idle: the clock may be ahead.
+            event_us = reached_us.get(tick.topic, tick.event_us)
+            self._quiet.take(msgspec.structs.replace(tick, event_us=event_us), _monotonic_ms())
+        self._output: list[WindowOutput] = []
+        self._answered: list[QueryResult] = []
+        self._shown_us: dict[str, int] = {}
+        shown = restored.answered.clocks.get(partition) if restored.answered else None
+        # The wall clock up to which windows have ended, as it is written to all partitions.
+        self._clock_us = 0 if shown is None else shown.clock_us
+        self._catches_up_to = 0
+        self._came_to, self._came_to_at = 0, 0.0
+        self._shown_at = self._snapshot_at = self._base_at = 0.0
+        self._base = 0 if restored.position is None else restored.position.base
+
+    def stage(self, topic: str) -> PartitionAggregator | PartitionAnswers:
+        """Returns the stage that takes the records of a topic."""
+        return self.aggregator if topic == self._queries.matched_topic else self.answers
+
+    def catch_up_to(self, offset: int) -> None:
+        """Lets no window end by the wall clock before the matched records up to an offset.
+
+        They came while no instance had the partition. Without them, windows would lack events that
+        were matched before they closed, and a query would seem to have no events.
+
+        Args:
+            offset: the end of the committed records of the matched topic.
+        """
+        self._catches_up_to, self._came_to_at = offset, time.monotonic()
+
+    def take(self, record: MatchedRecord, offset: int, now_ms: int) -> None:
+        """Takes the next matched record."""
+        if isinstance(record, Tick):
+            self._quiet.take(record, _monotonic_ms())
+        self._keep(self.aggregator.take(record, offset, now_ms))
+
+    def take_ended(self, record: EndedRecord, offset: int, written_ms: int) -> None:
+        """Takes the next record of the topic of ended windows, with timestamp ``written_ms``."""
+        self._answered += self.answers.take(record, offset, written_ms)
+
+    def end_by_clock(self, now_ms: int) -> None:
+        """Ends the windows that are due by the wall clock, unless records must be taken first."""
+        if not self._catches_up():
+            self._keep(self.aggregator.end_by_clock(now_ms))
+            self._clock_us = now_ms * 1000
+
+    def _catches_up(self) -> bool:
+        """Returns whether records must be taken before windows end by the wall clock.
+
+        If none has come for a minute and a half, they are not waited for: the log may have been
+        truncated, or its leader does not respond.
+        """
+        offset, now = self.aggregator.offset, time.monotonic()
+        if offset >= self._catches_up_to:
+            return False
+        if offset != self._came_to:
+            self._came_to, self._came_to_at = offset, now
+        if now - self._came_to_at < OPEN_TRANSACTION_SECONDS:
+            return True
+        _LOG.error(
+            "Partition %d of %s is not read up to offset %d: nothing has come for %.0f s after "
+            "offset %d. Windows end by the clock all the same",
+            *(self._partition, self._queries.matched_topic, self._catches_up_to),
+            *(OPEN_TRANSACTION_SECONDS, offset),
+        )
+        self._catches_up_to = 0
+        return False
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of events that have had a tick."""
+        return self._quiet.topics
+
+    def end_if_quiet(self, topic: str, end: TopicEnd, now_ms: int) -> None:
+        """Moves the event clock on if the topic is idle, and ends the windows that are due.
+
+        Args:
+            topic: a topic of events that has had a tick.
+            end: the end of the topic, as it was fetched recently.
+            now_ms: the wall clock, in milliseconds since 1970.
+        """
+        reached_us = self._quiet.event_us(topic, end.live, end.asked_ms)
+        if reached_us is not None:
+            self._keep(self.aggregator.end_by_event_time(topic, reached_us, now_ms))
+
+    def write(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
+        """Writes results and clocks in one transaction, and every 5 s a snapshot after it.
+
+        Args:
+            now_ms: the wall clock, in milliseconds since 1970.
+            heartbeat: a function that is called before each transaction.
+        """
+        now = time.monotonic()
+        shows_clocks = (
+            bool(self._output)
+            or self.aggregator.event_us != self._shown_us
+            or now - self._shown_at >= _CLOCKS_SECONDS
+        )
+        is_snapshot = now - self._snapshot_at >= SNAPSHOT_SECONDS
+        if shows_clocks or is_snapshot or self._answered:
+            self._send(now_ms, heartbeat, with_copies=is_snapshot)
+            self._shown_at, self._shown_us = now, self.aggregator.event_us
+        if is_snapshot:
+            self._send_snapshot(now_ms, heartbeat)
+
+    def end(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
+        """Writes results, clocks and a snapshot, from which the next instance continues.
+
+        Args:
+            now_ms: the wall clock, in milliseconds since 1970.
+            heartbeat: a function that is called before each transaction.
+        """
+        self.end_by_clock(now_ms)
+        self._send(now_ms, heartbeat, with_copies=True)
+        self._send_snapshot(now_ms, heartbeat)
+
+    def close(self) -> None:
+        """Drops output that was not written: the next instance starts at the last position."""
+        self._producer.close()
+
+    def _keep(self, output: WindowOutput) -> None:
+        if output:
+            self._output.append(output)
+
+    def _send(self, now_ms: int, heartbeat: Callable[[], None], *, with_copies: bool) -> None:
+        heartbeat()
+        output, self._output = self._output, []
+        answered, self._answered = self._answered, []
+        self._producer.send(self._records(output, answered, now_ms, with_copies=with_copies))
+        self.results += len(answered)
+
+    def _send_snapshot(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
+        """Writes snapshots of the windows that changed, or of all, and then the positions.
+
+        The snapshots of all windows may need several transactions. An instance that starts in
+        between begins at the earlier positions, and each snapshot says which records it covers.
+        """
+        self._snapshot_at = time.monotonic()
+        for records in _divided(self._snapshot(now_ms), self.max_transaction_bytes):
+            heartbeat()
+            self._producer.send(records)
+
+    def _records(
+        self,
+        output: Iterable[WindowOutput],
+        answered: Iterable[QueryResult],
+        now_ms: int,
+        *,
+        with_copies: bool,
+    ) -> Iterator[ProducerRecord]:
+        for result in answered:
+            key, value = result.query.encode(), msgspec.json.encode(result)
+            partition = self._queries.partition_of(key)
+            yield ProducerRecord(self._queries.results_topic, key, value, (), partition)
+        for window in output:
+            yield from self._ended_windows(window)
+        if with_copies:
+            yield from self._copies(now_ms)
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        event_us, clock_us = self.aggregator.event_us, self._clock_us
+        for partition in range(self._queries.partitions):
+            matches = self._sent.get(partition, Counter())
+            clocks = PartitionClocks(self._partition, event_us, clock_us, self._since_ms, matches)
+            value = msgspec.json.encode(clocks)
+            yield ProducerRecord(self._queries.ended_topic, None, value, (), partition)
+        yield self._answered_position()
+        for silence in encode_silence(self.answers.changed_silence()):
+            yield self._record(None, silence)
+
+    def _copies(self, now_ms: int) -> Iterator[ProducerRecord]:
+        """Yields copies of windows whose records expire soon, for the partition where they wait."""
+        size = 0
+        for window in self.answers.copies(now_ms):
+            key, value = window.results[0].query.encode(), msgspec.json.encode(window)
+            yield ProducerRecord(self._queries.ended_topic, key, value, (), self._partition)
+            size += len(value)
+            if size >= self.max_transaction_bytes:
+                break  # further ones are in the next transaction
+
+    def _ended_windows(self, output: WindowOutput) -> Iterator[ProducerRecord]:
+        for window in output.windows:
+            key = window.results[0].query.encode()
+            partition = self._queries.partition_of(key)
+            for part in window.parts():
+                value = msgspec.json.encode(part)
+                yield ProducerRecord(self._queries.ended_topic, key, value, (), partition)
+            if window.matches:
+                self._sent.setdefault(partition, Counter())[window.topic] += window.matches
+        for marker in output.ended:
+            yield self._record(marker.id, msgspec.json.encode(marker))
+        for snapshot in output.emitted:
+            yield from self._window(snapshot)
+
+    def _snapshot(self, now_ms: int) -> Iterator[list[ProducerRecord]]:
+        """Yields the records of a snapshot, in lists that must each be in one transaction."""
+        is_base = self._snapshot_at - self._base_at >= self.base_seconds
+        if is_base:
+            # No other producer writes to the partition, so all that follows is after this offset.
+            self._base = high_watermarks(self._config, [self._snapshots])[self._snapshots]
+            for markers in encode_markers(self.aggregator.remembered()):
+                yield [self._record(None, markers)]
+            for silence in encode_silence(self.answers.changed_silence(all_queries=True)):
+                yield [self._record(None, silence)]
+        for snapshot in self.aggregator.changed(all_windows=is_base):
+            yield self._window(snapshot)
+        may_forget = not self._catches_up()
+        position = self.aggregator.position(self._base, now_ms, may_forget=may_forget)
+        self.counts = position.counts
+        # Both positions, since an instance that starts reads from the base on.
+        yield [self._record(None, msgspec.json.encode(position)), self._answered_position()]
+        if is_base:
+            self._base_at = time.monotonic()
+
+    def _answered_position(self) -> ProducerRecord:
+        event_us, since_ms = self.aggregator.event_us, self._since_ms or 0
+        position = self.answers.position(event_us, since_ms, self._sent)
+        self.result_counts = position.counts
+        return self._record(None, msgspec.json.encode(position))
+
+    def _window(self, snapshot: WindowSnapshot) -> list[ProducerRecord]:
+        return [self._record(snapshot.id, part) for part in encode_snapshot(snapshot)]
+
+    def _record(self, window: WindowId | None, value: bytes) -> ProducerRecord:
+        key = None if window is None else "/".join(map(str, window)).encode()
+        return ProducerRecord(self._snapshots.topic, key, value, (), self._partition)
+
+
+def _divided(
+    records: Iterable[list[ProducerRecord]], max_bytes: int
+) -> Iterator[list[ProducerRecord]]:
+    """Yields the records of each transaction, of a limited size; it never splits a list."""
+    transaction: list[ProducerRecord] = []
+    size = 0
+    for group in records:
+        transaction += group
+        size += sum(len(record.value or b"") for record in group)
+        if size >= max_bytes:
+            yield transaction
+            transaction, size = [], 0
+    if transaction:
+        yield transaction
+
+
+def _monotonic_ms() -> int:
+    return int(time.monotonic() * 1000)

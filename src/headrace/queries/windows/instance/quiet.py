@@ -1,0 +1,103 @@
+"""Moves event clocks on while topics are idle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.kafka.read.cluster import LivePositions
+from headrace.queries.records.matched import Tick
+
+# A topic is idle if it has had no record for this time.
+QUIET_MS = 10_000
+
+
+@dataclass
+class _Matched:
+    """The state of a topic, as of its ticks.
+
+    Attributes:
+        topic_id: the id of the topic; empty if it is not known.
+        positions: the next offset of each partition.
+        event_us: the event clock at the last tick, or at the end of the last idle time.
+        since_ms: the time since which no new record is known, by the monotonic clock, in
+            milliseconds.
+        quiet_us: the event clock of the topic while it is idle; ``None`` if it is not idle.
+    """
+
+    topic_id: str = ""
+    positions: dict[int, int] = field(default_factory=dict)
+    event_us: int | None = None
+    since_ms: int = 0
+    quiet_us: int | None = None
+
+    def start_over(self, now_ms: int) -> None:
+        """Ends an idle time; the event clock stays where it is."""
+        self.since_ms = now_ms
+        if self.quiet_us is not None:
+            self.event_us, self.quiet_us = self.quiet_us, None
+
+    def is_of_another_topic(self, topic_id: str) -> bool:
+        return bool(self.topic_id and topic_id) and self.topic_id != topic_id
+
+    def has_matched(self, ends: Mapping[int, int]) -> bool:
+        return all(self.positions.get(partition, 0) >= end for partition, end in ends.items())
+
+
+class QuietTopics:
+    """The topics whose events are matched, and which of these topics are idle.
+
+    A topic is idle if it has had no record after the matched records for ten seconds. From then on,
+    its event clock moves on as the wall clock does, so that windows end: an event of that time
+    that is still on its way is late. The offsets of a deleted topic say nothing about a topic that
+    was created after it with the same name.
+    """
+
+    def __init__(self) -> None:
+        self._topics: dict[str, _Matched] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that have had a tick."""
+        return list(self._topics)
+
+    def take(self, tick: Tick, now_ms: int) -> None:
+        """Takes the positions and the event clock of a tick.
+
+        Args:
+            tick: the next tick of the partition.
+            now_ms: the monotonic clock, in milliseconds.
+        """
+        matched = self._topics.setdefault(tick.topic, _Matched())
+        if matched.is_of_another_topic(tick.topic_id):
+            matched.positions.clear()
+        matched.topic_id = tick.topic_id or matched.topic_id
+        if any(matched.positions.get(p, -1) < at for p, at in tick.positions.items()):
+            matched.positions |= tick.positions
+            matched.start_over(now_ms)
+        if tick.event_us is not None:
+            before_us = tick.event_us if matched.event_us is None else matched.event_us
+            matched.event_us = max(tick.event_us, before_us)
+
+    def event_us(self, topic: str, live: LivePositions | None, asked_ms: int) -> int | None:
+        """Returns the event clock of an idle topic, or ``None`` if the topic was not idle.
+
+        Args:
+            topic: a topic that has had a tick.
+            live: the end offsets of the topic; ``None`` if they are not known, so that the topic
+                may have had events.
+            asked_ms: when the end offsets were requested, by the monotonic clock, in milliseconds.
+                The event clock is that of this time: the process may have been frozen since.
+        """
+        matched = self._topics[topic]
+        if (
+            live is None
+            or matched.is_of_another_topic(live.topic_id)
+            or not matched.has_matched(live.latest)
+        ):
+            matched.start_over(asked_ms)
+        quiet_ms = asked_ms - matched.since_ms
+        if matched.event_us is None or quiet_ms < QUIET_MS:
+            return None
+        matched.quiet_us = matched.event_us + (quiet_ms - QUIET_MS) * 1000
+        return matched.quiet_us

@@ -1,0 +1,1 @@
+"""Servers as processes of this machine."""

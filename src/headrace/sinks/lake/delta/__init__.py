@@ -1,0 +1,1 @@
+"""Tables of the lake in the format Delta."""

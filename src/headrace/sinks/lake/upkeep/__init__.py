@@ -1,0 +1,1 @@
+"""Keeps tables fast to read: small files are merged, dead ones removed."""

@@ -1,0 +1,1 @@
+"""What every query of Spark needs, whichever capability runs it."""

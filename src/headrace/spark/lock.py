@@ -1,0 +1,47 @@
+"""One run a checkpoint: a lock that the operating system frees when its holder dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.errors import CheckpointInUseError
+from headrace.runtime.files.file_locks import ProcessLock
+from headrace.storage import files as storage
+
+
+def lock_folder(state: Path, lake: str) -> Path:
+    """Beside the checkpoints where they are local, so two projects on one lake see each other."""
+    if not storage.is_local(lake):
+        return state / "locks"
+    return storage.local_path(lake) / "_headrace" / "locks"
+
+
+class CheckpointLock:
+    """Held by the driver for as long as it runs a pipeline.
+
+    Drivers on other machines, or in other containers, are not seen by it. There the table takes
+    each batch from one of them only, as its transactions record where the last one ended.
+    """
+
+    def __init__(self, folder: Path, pipeline: str) -> None:
+        self._path, self._pipeline = folder / f"{pipeline}.lock", pipeline
+        self._lock = ProcessLock(self._path)
+
+    def acquire(self) -> None:
+        """Takes the lock; harmless when it is held already.
+
+        Raises:
+            CheckpointInUseError: if another process holds it.
+        """
+        if not self._lock.try_acquire():
+            holder = self._lock.holder()
+            name = f"process {holder.process.pid}" if holder else "another process"
+            raise CheckpointInUseError(self._pipeline, str(self._path), name)
+
+    def release(self) -> None:
+        """Gives the lock back; harmless when it is not held."""
+        self._lock.release()
+
+    def holder_lives(self) -> bool:
+        """Returns whether the process that took the lock last still runs; takes no lock."""
+        return self._lock.holder() is not None

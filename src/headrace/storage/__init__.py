@@ -1,0 +1,1 @@
+"""Files by URI: local, HDFS and S3."""

@@ -1,0 +1,1 @@
+"""Dead letters of a project: counted, looked up, replayed."""

@@ -1,0 +1,40 @@
+import headrace.errors
+
+from .declaration import Worker, worker
+from .instance import WorkerInstance
+from .monitoring.metrics_server import run_with_metrics
+from .partitioner import KeyHash, OneToOne, RoundRobin, WorkerPartitioner
+from .policy import DeadLetters, Retry, RetryTopics, Skip, Stop
+from .task import (
+    BatchWorkerTask,
+    RecordStatusObserver,
+    Send,
+    WorkerRecord,
+    WorkerSubpartition,
+    WorkerTask,
+)
+
+InvalidRecordError = headrace.errors.InvalidRecordError
+
+__all__ = [
+    "BatchWorkerTask",
+    "DeadLetters",
+    "InvalidRecordError",
+    "KeyHash",
+    "OneToOne",
+    "RecordStatusObserver",
+    "Retry",
+    "RetryTopics",
+    "RoundRobin",
+    "Send",
+    "Skip",
+    "Stop",
+    "Worker",
+    "WorkerInstance",
+    "WorkerPartitioner",
+    "WorkerRecord",
+    "WorkerSubpartition",
+    "WorkerTask",
+    "run_with_metrics",
+    "worker",
+]

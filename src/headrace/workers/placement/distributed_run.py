@@ -1,0 +1,131 @@
+"""An instance as one of many of a distributed run, such as on Spark: stopped from afar."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import uvloop
+
+from headrace.errors import (
+    AuthorizationError,
+    CommittedOffsetError,
+    DeadLetterLimitError,
+    ProcessingFailedError,
+    ProcessingTimeoutError,
+    SubpartitionError,
+    WorkerTruncatedError,
+)
+from headrace.kafka.group.subscription import Membership
+from headrace.kafka.table.changelog import ensure_changelog, write_changelog
+from headrace.kafka.table.topic_table import TableFollower, read_table
+from headrace.runtime.error_text import is_error
+from headrace.workers.consumer_group.pause_requests import CONTROL_TOPIC
+from headrace.workers.declaration import Worker
+from headrace.workers.instance import WorkerInstance
+from headrace.workers.monitoring.progress_monitor import ProgressMonitor
+from headrace.workers.monitoring.progress_topic import ProgressReporter, ensure_progress_topic
+from headrace.workers.policy import Stop, ending
+
+_LOG = logging.getLogger("headrace.workers")
+_STOPPED = b"stopped"
+_PERMANENT = (
+    AuthorizationError,
+    CommittedOffsetError,
+    DeadLetterLimitError,
+    ProcessingFailedError,
+    SubpartitionError,
+    WorkerTruncatedError,
+)
+_RETRY_DELAY_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class DistributedRun:
+    """Instances of a worker that begin and end together. Pickled to where each one runs.
+
+    Attributes:
+        worker: what they run.
+        config: of librdkafka.
+        membership: of the group; each instance is a static member, so that one which is started
+            again in another place takes its partitions up where they are.
+        run: name of this run, not used before.
+    """
+
+    worker: Worker
+    config: Mapping[str, str]
+    membership: Membership
+    run: str
+
+    def instance(self, index: int) -> None:
+        """Runs instance ``index`` until the run is stopped, and tells how it is doing; blocks.
+
+        A failure that another start would meet again stops the whole run.
+
+        Raises:
+            HeadraceError, KafkaException: a failure that may pass: to be started again.
+        """
+        name = f"{self.worker.name}-{index}"
+        membership = replace(self.membership, instance_id=name)
+        instance = WorkerInstance(self.worker, self.config, membership=membership)
+        follower = TableFollower(
+            self.config, CONTROL_TOPIC, lambda key, _: instance.stop() if key == self._key else None
+        )
+        reporter = ProgressReporter(self.config, self.run)
+        try:
+            uvloop.run(ProgressMonitor(instance, name, self.config, reporter.report).run_instance())
+        except Exception as error:
+            if is_permanent(self.worker, error):
+                self.stop(f"{name}: {error}")
+                return
+            _LOG.exception("%s failed, starting it again", name)
+            # Spark starts a failed task again at once, and gives up a job after several failures.
+            time.sleep(_RETRY_DELAY_SECONDS)
+            raise
+        finally:
+            follower.close()
+            reporter.close()
+
+    def begin(self) -> None:
+        """Prepares the run before the first instance starts.
+
+        Raises:
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        ensure_changelog(self.config, CONTROL_TOPIC)
+        ensure_progress_topic(self.config)
+
+    def stop(self, reason: str = "") -> None:
+        """Every instance ends, wherever it is, and is not started again.
+
+        Raises:
+            KafkaException: if it was not written, or it is not known whether it was.
+        """
+        write_changelog(self.config, CONTROL_TOPIC, {self._key: reason.encode() or _STOPPED})
+
+    def end(self) -> str:
+        """Forgets the run after its last instance; returns the failure that stopped it.
+
+        Empty where an operator stopped it.
+        """
+        reason = read_table(self.config, CONTROL_TOPIC).get(self._key, _STOPPED)
+        write_changelog(self.config, CONTROL_TOPIC, {self._key: None})
+        return "" if reason == _STOPPED else reason.decode()
+
+    @property
+    def _key(self) -> bytes:
+        return f"run/{self.run}".encode()
+
+
+def is_permanent(worker: Worker, error: BaseException) -> bool:
+    """Another start of ``worker`` would meet ``error`` again.
+
+    A process that was killed, a thread that hung, a topic that a broker does not know yet: in
+    another place, or a little later, there is none. A record at which the worker stops by its
+    policy comes first again.
+    """
+    if is_error(error, ProcessingTimeoutError):
+        return isinstance(ending(worker.on_failure), Stop)
+    return is_error(error, *_PERMANENT)

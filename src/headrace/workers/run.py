@@ -1,0 +1,234 @@
+"""Workers of a project: run, looked at, paused, reset."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import uvloop
+
+from headrace.errors import PartitionMissingError, TopicMissingError
+from headrace.kafka.client.client import ClientConfig, describe, group_offsets, watermarks
+from headrace.kafka.group.groups import ConsumerGroup, describe_group, first_timestamps
+from headrace.kafka.group.subscription import Membership
+from headrace.model import TopicPartition
+from headrace.project.services import broker_config
+from headrace.runtime.instance_name import process_name
+from headrace.service.run import RunOptions, ServiceRun
+from headrace.service.status import StatusFolder
+from headrace.settings import Settings
+from headrace.workers import Worker, WorkerInstance
+from headrace.workers.consumer_group import pause_requests
+from headrace.workers.monitoring.lag import seconds_since
+from headrace.workers.monitoring.progress import Observe
+from headrace.workers.monitoring.progress_monitor import ProgressMonitor
+from headrace.workers.retry_topics import consumed_topics, topics_read
+from headrace.workers.schemas import with_schemas
+from headrace.workers.status import WorkerStatus
+
+
+@dataclass(frozen=True)
+class WorkerRunOptions(RunOptions):
+    """Options of the run of an instance.
+
+    Attributes:
+        instance_id: makes its membership static; empty: it is not.
+        protocol: of the consumer group, ``classic`` or ``consumer``.
+    """
+
+    instance_id: str = ""
+    protocol: str = "classic"
+
+
+class _WorkerService:
+    """An instance with an event loop of its own, which the monitor looks at."""
+
+    def __init__(self, instance: WorkerInstance, name: str, config: ClientConfig) -> None:
+        self._instance, self._name, self._config = instance, name, config
+        self._progress = WorkerStatus(instance.worker.name, instance=name)
+
+    def stop(self) -> None:
+        self._instance.stop()
+
+    def status(self) -> WorkerStatus:
+        return self._progress
+
+    def run(self, observe: Observe) -> None:
+        def seen(progress: WorkerStatus) -> None:
+            self._progress = progress
+            observe(progress)
+
+        monitor = ProgressMonitor(self._instance, self._name, self._config, seen)
+        uvloop.run(monitor.run_instance())
+
+
+def worker_run(
+    settings: Settings, worker: Worker, options: WorkerRunOptions
+) -> ServiceRun[WorkerStatus]:
+    """Returns an instance of a worker that is ready to run.
+
+    Raises:
+        BrokerUnreachableError: if the embedded broker is down.
+        ExtraMissingError: if it reads events of a format without its extra.
+    """
+    config = broker_config(settings)
+    membership = Membership(
+        worker.consumer_group, instance_id=options.instance_id, protocol=options.protocol
+    )
+    instance = WorkerInstance(with_schemas(worker, settings), config, membership=membership)
+    service = _WorkerService(instance, options.instance_id or process_name(), config)
+    return ServiceRun(service, StatusFolder(settings.state, WorkerStatus), options)
+
+
+# -- where workers stand --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartitionStanding:
+    """One partition: committed offset (None: none yet), what the topic holds, if it is paused."""
+
+    partition: str
+    committed: int | None
+    earliest: int
+    latest: int
+    paused: bool
+
+
+@dataclass(frozen=True)
+class WorkerStanding:
+    """How far a worker has come.
+
+    Attributes:
+        worker: its name.
+        topics: it reads, its retry topics included.
+        group: its consumer group, with its members; they read its retry topics in another.
+        lag_records: offsets from what is committed to the end of its partitions.
+        lag_seconds: age of the first record that is not committed; 0 without a lag.
+        partitions: those of the topics that there are.
+        missing_topics: those that are declared and not there.
+    """
+
+    worker: str
+    topics: tuple[str, ...]
+    group: ConsumerGroup
+    lag_records: int
+    lag_seconds: float
+    partitions: tuple[PartitionStanding, ...]
+    missing_topics: tuple[str, ...]
+
+    @property
+    def paused_partitions(self) -> tuple[str, ...]:
+        """The partitions that an operator paused."""
+        return tuple(standing.partition for standing in self.partitions if standing.paused)
+
+
+def standings(settings: Settings, workers: Collection[Worker]) -> list[WorkerStanding]:
+    """Returns how far each of ``workers`` has come.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    config = broker_config(settings)
+    return [_standing(config, worker) for worker in workers]
+
+
+def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
+    topics = topics_read(worker)
+    live = describe(config, topics)
+    partitions = [
+        partition for name in topics if name in live for partition in live[name].all_partitions
+    ]
+    # First, because a group that was never described before has no coordinator yet.
+    committed = committed_offsets(config, worker, partitions)
+    marks = watermarks(config, partitions)
+    paused = pause_requests.paused(config, worker.name)
+    begins = {
+        partition: committed.get(partition, earliest) for partition, (earliest, _) in marks.items()
+    }
+    behind = {partition: at for partition, at in begins.items() if at < marks[partition][1]}
+    # One record of each partition is read for it, only where there is a lag.
+    oldest_ms = min(first_timestamps(config, behind).values(), default=-1)
+    return WorkerStanding(
+        worker.name,
+        topics,
+        describe_group(config, worker.consumer_group),
+        sum(marks[partition][1] - at for partition, at in behind.items()),
+        round(seconds_since(oldest_ms), 1),
+        tuple(
+            PartitionStanding(
+                _named(partition), committed.get(partition), *marks[partition], partition in paused
+            )
+            for partition in partitions
+        ),
+        tuple(topic.name for topic in worker.topics if topic.name not in live),
+    )
+
+
+def committed_offsets(
+    config: ClientConfig, worker: Worker, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """What ``worker`` has committed of its topics and of its retry topics."""
+    offsets: dict[TopicPartition, int] = {}
+    for group, topics in consumed_topics(worker).items():
+        own = [partition for partition in partitions if partition.topic in topics]
+        offsets.update(group_offsets(config, group, own))
+    return offsets
+
+
+# -- paused on request ----------------------------------------------------------------------------
+
+
+def pause(
+    settings: Settings, worker: Worker, topics: Collection[str], numbers: Collection[int]
+) -> list[str]:
+    """Pause partitions, wherever they are; all that are paused then, as ``topic/number``.
+
+    Args:
+        settings: the project's deployment.
+        worker: whose instances pause them.
+        topics: of the partitions; none: all that the worker reads, its retry topics too.
+        numbers: of the partitions; none: all that there are now.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicMissingError: if a topic does not exist.
+        PartitionMissingError: if a topic has no such partition.
+    """
+    config = broker_config(settings)
+    pause_requests.pause(config, worker.name, _chosen(config, worker, topics, numbers))
+    return [_named(partition) for partition in sorted(pause_requests.paused(config, worker.name))]
+
+
+def resume(
+    settings: Settings, worker: Worker, topics: Collection[str], numbers: Collection[int]
+) -> list[str]:
+    """Let those that are paused go on. As :func:`pause`, but nothing that is named must exist."""
+    config = broker_config(settings)
+    paused = pause_requests.paused(config, worker.name)
+    chosen = {
+        partition
+        for partition in paused
+        if (not topics or partition.topic in topics)
+        and (not numbers or partition.partition in numbers)
+    }
+    pause_requests.resume(config, worker.name, chosen)
+    return [_named(partition) for partition in sorted(paused - chosen)]
+
+
+def _chosen(
+    config: ClientConfig, worker: Worker, topics: Collection[str], numbers: Collection[int]
+) -> list[TopicPartition]:
+    names = list(topics) or topics_read(worker)
+    live = describe(config, names)
+    for name in topics or [topic.name for topic in worker.topics]:
+        if name not in live:
+            raise TopicMissingError(name)
+        for number in numbers:
+            if number >= live[name].partitions:
+                raise PartitionMissingError(name, number, live[name].partitions)
+    partitions = (partition for topic in live.values() for partition in topic.all_partitions)
+    return [partition for partition in partitions if not numbers or partition.partition in numbers]
+
+
+def _named(partition: TopicPartition) -> str:
+    return f"{partition.topic}/{partition.partition}"

@@ -1,0 +1,61 @@
+"""A topic that a broker does not know yet is asked for again."""
+
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace import StandingQueries
+from headrace.errors import BrokerUnreachableError, TopicMissingError
+from headrace.kafka.admin.propagation import until_known
+from headrace.kafka.admin.topics import TopicState
+from headrace.kafka.client.client import LiveTopic
+from headrace.queries import topics
+from headrace.queries.registry import topic as registry
+
+MISSING = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+
+
+def answering(*answers):
+    """Gives the answers in turn, the last one again and again; raises those that are errors."""
+    left = [*answers]
+
+    def ask(*_):
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return ask
+
+
+def test_brokers_are_asked_until_one_knows_all_topics():
+    ask = answering({}, {"a": 1}, MISSING, TopicMissingError("b"), {"a": 1, "b": 2})
+    assert until_known(ask, ["a", "b"], poll_seconds=0) == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("answer", [{"a": 1}, MISSING])
+def test_a_topic_that_no_broker_knows_in_time_is_missing(answer):
+    with pytest.raises(TopicMissingError, match="b"):
+        until_known(answering(answer), ["b"], timedelta(0), poll_seconds=0)
+
+
+def test_other_failures_are_raised_at_once():
+    error = BrokerUnreachableError("localhost:9092", "timed out")
+    with pytest.raises(BrokerUnreachableError):
+        until_known(answering(error), ["a"])
+
+
+def test_topics_of_standing_queries_that_the_next_broker_does_not_know_are_waited_for(monkeypatch):
+    """They were just created, or that broker has just started: it is no failure of a start."""
+    queries = StandingQueries("ads", partitions=2)
+    needed = topics.query_topics(queries, 1)
+    live = {topic.name: LiveTopic(topic.name, "id", topic.partitions, 1) for topic in needed}
+    first, *_ = needed
+    state = TopicState(live[first.name], dict(first.kafka_config), frozenset())
+    for module in (registry, topics):
+        monkeypatch.setattr(module, "possible_replication", lambda _: 1)
+        monkeypatch.setattr(module, "ensure_topics", lambda *_: None)
+    monkeypatch.setattr(registry, "topic_states", answering({}, {first.name: state}))
+    monkeypatch.setattr(topics, "describe", answering({}, live))
+    topics.ensure_query_topics({}, queries)

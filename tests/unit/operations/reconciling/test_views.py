@@ -1,0 +1,45 @@
+"""What `reconcile` shows of the windows of a pipeline."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from headrace.cli.console import ConsoleOutput
+from headrace.ledger.sums import Fate
+from headrace.ledger.windows import WindowBalance, WindowState
+from headrace.operations.reconciling.reconcile import Reconciliation
+from headrace.operations.reconciling.views import MAX_BALANCED
+from headrace.pipelines.ledger.book import PipelineBook
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def shown(capsys, *windows):
+    """Returns the lines below the name of the pipeline."""
+    balance = PipelineBook("clicks", 60, (), windows)
+    ConsoleOutput().show(Reconciliation((balance,)))
+    [_, *lines] = capsys.readouterr().out.splitlines()
+    return [" ".join(line.split()) for line in lines]
+
+
+def window(**rows):
+    return WindowBalance(START, WindowState.BALANCED, 9, {Fate.OUT: 9}, **rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "titles"),
+    [
+        ({}, ""),
+        ({"rows": 9}, " in table"),
+        ({"rows": 9, "side_rows": 0}, " in table in side table"),
+        ({"side_rows": 0}, " in side table"),
+    ],
+)
+def test_tables_whose_rows_were_not_counted_have_no_column(capsys, rows, titles):
+    assert shown(capsys, window(), window(**rows))[0] == "window state read out" + titles
+
+
+def test_of_balanced_windows_the_newest_are_shown(capsys):
+    [_, *windows, last] = shown(capsys, *(window() for _ in range(MAX_BALANCED + 3)))
+    assert len(windows) == MAX_BALANCED
+    assert last == "3 earlier windows are balanced."
