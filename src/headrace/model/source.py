@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from headrace.model.fault import Fault, at_least, is_a
 from headrace.model.topic import Topic
 
 
@@ -115,3 +117,11 @@ class DeadLetterLimit:
     max_ratio: float = 0.1
     max_consecutive: int = 1_000
     min_records: int = 1_000
+
+
+def dead_letter_limit_faults(limit: DeadLetterLimit) -> Iterator[Fault]:
+    """Yields the faults of numbers that no limit can have."""
+    yield from at_least(limit, "max_consecutive", 1)
+    yield from at_least(limit, "min_records", 1)
+    if not is_a(limit.max_ratio, int | float) or not 0 <= limit.max_ratio <= 1:
+        yield Fault(f"DeadLetterLimit.max_ratio is {limit.max_ratio!r}; it must be from 0 to 1")

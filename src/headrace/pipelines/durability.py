@@ -1,54 +1,16 @@
-"""Warns of settings that are allowed, each by itself, and together lose or delay records."""
+"""Warns of pipelines whose settings are allowed by themselves, and together lose records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
-from headrace.model import ByField, ByKey, Topic
+from headrace.model import ByField, ByKey
 from headrace.model.fault import Fault
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.join.rules import join_warnings
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.transforms.transform import Transform
-
-if TYPE_CHECKING:
-    from headrace.kafka.client.brokers import Brokers
-    from headrace.kafka.client.client import LiveTopic
-
-DEFAULT_SEGMENT = timedelta(days=7)
-_FAR_ABOVE = 4
-_SAFE_COPIES = 3
-_MIN_ISR = "min.insync.replicas"
-
-
-def topic_contradictions(topic: Topic) -> Iterator[Fault]:
-    """Gives contradictions within the declaration of a topic, which are errors."""
-    in_sync = _number(topic, _MIN_ISR)
-    if in_sync is not None and in_sync > topic.replication:
-        yield Fault(
-            # Measured on Kafka 4.3.1: it confirms the write, as if the number were the copies'.
-            f"topic {topic.name!r}: {_MIN_ISR} {in_sync} with replication {topic.replication}: "
-            "more copies in sync than there are; older brokers confirm no write, newer ones "
-            f"take it for {topic.replication}",
-            f"{_MIN_ISR} of {max(1, topic.replication - 1)}, or more copies",
-        )
-    largest = _number(topic, "max.message.bytes")
-    if largest is not None and largest > MAX_MESSAGE_BYTES:
-        yield Fault(
-            f"topic {topic.name!r}: max.message.bytes {largest} is above the "
-            f"{MAX_MESSAGE_BYTES} that headrace's clients send",
-            "keep what is large elsewhere, and send where it is",
-        )
-
-
-def topic_warnings(topic: Topic) -> Iterator[Fault]:
-    """Warns of settings that work until something breaks."""
-    yield from _copies(topic)
-    yield from _segments(topic)
+from headrace.topics.durability import declared_retention
 
 
 def pipeline_warnings(pipeline: Pipeline) -> Iterator[Fault]:
@@ -58,11 +20,6 @@ def pipeline_warnings(pipeline: Pipeline) -> Iterator[Fault]:
     yield from _horizons(pipeline)
     yield from _lateness_of_steps(pipeline)
     yield from join_warnings(pipeline)
-
-
-def declared_retention(topic: Topic) -> timedelta | None:
-    """Returns how long a topic keeps records; None: for ever, or as long as the brokers say."""
-    return (topic.retention or _duration(topic, "retention.ms")) if topic.has_retention else None
 
 
 def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
@@ -136,121 +93,3 @@ def _partition_counts(pipeline: Pipeline) -> Iterator[Fault]:
             f"pipeline {pipeline.name!r} reads topics with different partition counts: {counts}",
             "with as many partitions each, equal keys lie in partitions of equal number",
         )
-
-
-def live_warnings(topic: Topic, brokers: Brokers) -> Iterator[Fault]:
-    """Warns with the brokers' defaults where the topic declares none, and of what only they decide.
-
-    ``replica.fetch.max.bytes`` is no bound: a larger batch is replicated all the same (KIP-74).
-    """
-    yield from topic_warnings(_in_force(topic, brokers.config))
-    yield from _broker_count(topic, brokers.count)
-    yield from _elections(topic, brokers.config)
-    yield from _sizes(topic, brokers.config)
-
-
-def cluster_warnings(brokers: Brokers) -> Iterator[Fault]:
-    """Warns of settings of the brokers that concern every topic."""
-    if brokers.config.get("auto.create.topics.enable") == "true":
-        yield Fault(
-            "brokers: auto.create.topics.enable is true: a misspelled topic is created, with "
-            f"{brokers.config.get('num.partitions', '1')} partition(s)",
-            "auto.create.topics.enable=false on the brokers",
-        )
-
-
-def identity_warnings(topics: Iterable[LiveTopic]) -> Iterator[Fault]:
-    """Warns if topics have no ids, by which headrace notices that one was created again."""
-    nameless = sorted(topic.name for topic in topics if not topic.has_id)
-    if nameless:
-        yield Fault(
-            f"brokers: topics get no ids ({', '.join(nameless)}): a topic that is deleted and "
-            "created again is not noticed, and its offsets are taken for the old ones",
-            "brokers of 2.8 or newer with KRaft; or reset what reads a topic that is created again",
-        )
-
-
-def _in_force(topic: Topic, brokers: Mapping[str, str]) -> Topic:
-    config = {_MIN_ISR: brokers[_MIN_ISR]} if _MIN_ISR in brokers else {}
-    # As in Kafka, milliseconds win over hours where both are set.
-    hours = brokers.get("log.roll.hours", "")
-    in_ms = str(int(hours) * 3_600_000) if hours.isdecimal() else ""
-    segment = brokers.get("log.roll.ms") or in_ms
-    if segment and timedelta(milliseconds=int(segment)) != DEFAULT_SEGMENT:
-        config["segment.ms"] = segment
-    return replace(topic, config=config | dict(topic.config))
-
-
-def _broker_count(topic: Topic, count: int) -> Iterator[Fault]:
-    if topic.replication > count:
-        yield Fault(
-            f"topic {topic.name!r}: replication {topic.replication}, but {count} broker(s) answer",
-            f"replication={count}, or more brokers: Kafka would not create the topic",
-        )
-
-
-def _elections(topic: Topic, brokers: Mapping[str, str]) -> Iterator[Fault]:
-    name = "unclean.leader.election.enable"
-    if topic.replication > 1 and topic.config.get(name, brokers.get(name)) == "true":
-        yield Fault(
-            f"topic {topic.name!r}: {name} is true: a copy that is behind may lead, and what it "
-            "does not have is lost, confirmed or not",
-            f'config={{"{name}": "false"}}',
-        )
-
-
-def _sizes(topic: Topic, brokers: Mapping[str, str]) -> Iterator[Fault]:
-    request = brokers.get("socket.request.max.bytes", "")
-    largest = _number(topic, "max.message.bytes")
-    if request.isdecimal() and largest is not None and largest > int(request):
-        yield Fault(
-            f"topic {topic.name!r}: max.message.bytes {largest} is above the brokers' "
-            f"socket.request.max.bytes {request}: they close the connection on it",
-            f"max.message.bytes below {request}, or a larger socket.request.max.bytes",
-        )
-
-
-def _copies(topic: Topic) -> Iterator[Fault]:
-    declared = _number(topic, _MIN_ISR)
-    in_sync = min(declared or 1, topic.replication)
-    if topic.replication >= _SAFE_COPIES and in_sync == 1:
-        what = "is 1" if declared else "is not declared, and 1 by default"
-        yield Fault(
-            f"topic {topic.name!r}: replication {topic.replication}, but {_MIN_ISR} {what}: a "
-            "write is confirmed by one broker alone when the others are behind",
-            f'config={{"{_MIN_ISR}": "{topic.replication - 1}"}}',
-        )
-    elif topic.replication > 1 and in_sync == topic.replication:
-        yield Fault(
-            f"topic {topic.name!r}: {_MIN_ISR} equals replication {topic.replication}: "
-            "nothing can be written while any broker is down",
-            f'config={{"{_MIN_ISR}": "{topic.replication - 1}"}}',
-        )
-
-
-def _segments(topic: Topic) -> Iterator[Fault]:
-    segment = _duration(topic, "segment.ms") or DEFAULT_SEGMENT
-    retention = declared_retention(topic)
-    if topic.is_compacted and _number(topic, "segment.ms") is None:
-        yield Fault(
-            f"topic {topic.name!r} is compacted, but its open segment is not, for "
-            f"{DEFAULT_SEGMENT.days} days: a reader from the beginning reads every change",
-            'config={"segment.ms": "3600000"}',
-        )
-    elif retention is not None and segment > _FAR_ABOVE * retention:
-        millis = retention // timedelta(milliseconds=1)
-        yield Fault(
-            f"topic {topic.name!r}: segment.ms is {segment}, retention {retention}: records stay "
-            "until their segment is closed, and a reader from the beginning reads them",
-            f'config={{"segment.ms": "{millis}"}}',
-        )
-
-
-def _number(topic: Topic, name: str) -> int | None:
-    value = topic.config.get(name, "")
-    return int(value) if isinstance(value, str) and value.isdecimal() else None
-
-
-def _duration(topic: Topic, name: str) -> timedelta | None:
-    millis = _number(topic, name)
-    return None if millis is None else timedelta(milliseconds=millis)

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.model import Topic
 from headrace.model.fault import Fault, is_a
 from headrace.pipelines.declaration import Pipeline
-from headrace.pipelines.durability import declared_retention
 from headrace.pipelines.transforms.deduplicate import deduplicate
+from headrace.topics.durability import declared_retention
 
 if TYPE_CHECKING:
     from headrace.kafka.admin.topics import TopicState

@@ -23,6 +23,7 @@ from headrace.model import (
 )
 from headrace.model.fault import Fault, at_least, duration, is_a
 from headrace.model.name import NAME, NAME_ROLE
+from headrace.model.source import dead_letter_limit_faults
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.envelope_rules import envelope_use_faults
 from headrace.pipelines.join.declaration import Join
@@ -35,7 +36,7 @@ from headrace.pipelines.transforms.transform import MAX_INTERVAL, Transform, wat
 from headrace.runtime.error_text import error_text
 from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows, Sink
-from headrace.topics.rules import dead_letter_limit_faults, name_faults, schema_of
+from headrace.topics.rules import name_faults, schema_of
 
 
 def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:

@@ -20,11 +20,7 @@ from headrace.links.mirror.rules import mirror_faults
 from headrace.model import Topic
 from headrace.model.fault import Fault, is_a
 from headrace.pipelines.declaration import Pipeline
-from headrace.pipelines.durability import (
-    pipeline_warnings,
-    topic_contradictions,
-    topic_warnings,
-)
+from headrace.pipelines.durability import pipeline_warnings
 from headrace.pipelines.retention_rules import retention_faults
 from headrace.pipelines.rules import is_typed, pipeline_faults, settings_faults
 from headrace.project.declarations import (
@@ -37,6 +33,7 @@ from headrace.queries.declaration import StandingQueries
 from headrace.queries.rules import matched_queries, standing_query_faults
 from headrace.settings import PROJECT_FILE, Settings
 from headrace.sinks.api import Sink
+from headrace.topics.durability import topic_contradictions, topic_warnings
 from headrace.topics.rules import topic_faults
 from headrace.workers import Worker
 from headrace.workers import rules as worker_rules

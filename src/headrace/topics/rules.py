@@ -16,7 +16,6 @@ from headrace.model import (
     ByHash,
     ByKey,
     ByShard,
-    DeadLetterLimit,
     EventSchema,
     FieldType,
     Format,
@@ -28,7 +27,7 @@ from headrace.model import (
     Topic,
     readable_schema,
 )
-from headrace.model.fault import Fault, at_least, is_a
+from headrace.model.fault import Fault, is_a
 from headrace.model.name import is_own_column
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.model.source import RECORD_COLUMNS
@@ -370,11 +369,3 @@ def _case_faults(event: str, schema: EventSchema, prefix: str) -> Iterator[Fault
             inner, path = inner.element, f"{path}[]"
         if inner.schema is not None:
             yield from _case_faults(event, inner.schema, f"{path}.")
-
-
-def dead_letter_limit_faults(dead: DeadLetterLimit) -> Iterator[Fault]:
-    """Gives the faults of numbers that no limit can have."""
-    yield from at_least(dead, "max_consecutive", 1)
-    yield from at_least(dead, "min_records", 1)
-    if not is_a(dead.max_ratio, int | float) or not 0 <= dead.max_ratio <= 1:
-        yield Fault(f"DeadLetterLimit.max_ratio is {dead.max_ratio!r}; it must be from 0 to 1")

@@ -12,8 +12,9 @@ from typing import Any
 from headrace.model import DeadLetterLimit, Start, Topic, TopicPartition
 from headrace.model.fault import Fault, at_least, duration, is_a
 from headrace.model.name import NAME, NAME_ROLE
+from headrace.model.source import dead_letter_limit_faults
 from headrace.topics.envelope_rules import no_envelope
-from headrace.topics.rules import dead_letter_limit_faults, name_faults
+from headrace.topics.rules import name_faults
 from headrace.workers import (
     DeadLetters,
     Retry,

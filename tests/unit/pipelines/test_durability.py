@@ -8,12 +8,8 @@ from headrace import Lake, LateData, Pipeline, Source, count_windows, deduplicat
 from headrace.kafka.client.brokers import Brokers
 from headrace.kafka.client.client import NO_TOPIC_ID, LiveTopic
 from headrace.model import ByField, ByKey, Random, Topic
-from headrace.pipelines.durability import (
-    cluster_warnings,
-    identity_warnings,
-    live_warnings,
-    pipeline_warnings,
-)
+from headrace.pipelines.durability import pipeline_warnings
+from headrace.topics.durability import cluster_warnings, identity_warnings, live_warnings
 
 # As Kafka 4.3.1 answers.
 DEFAULTS = {

@@ -20,7 +20,6 @@ from headrace.links.sites.checks import link_warnings
 from headrace.model import TopicPartition
 from headrace.model.fault import Fault
 from headrace.pipelines.declaration import Pipeline
-from headrace.pipelines.durability import cluster_warnings, identity_warnings, live_warnings
 from headrace.pipelines.retention_rules import live_horizon_warnings
 from headrace.pipelines.sink_changes import (
     SinkChange,
@@ -35,6 +34,7 @@ from headrace.project.services import broker_config
 from headrace.queries.topics import query_topic_changes
 from headrace.sinks.api import Sink
 from headrace.topics.declared_keys import read_keys, remember_keys
+from headrace.topics.durability import cluster_warnings, identity_warnings, live_warnings
 from headrace.topics.schemas import schema_warnings
 from headrace.workers import DeadLetters, Retry, RetryTopics, Skip, Stop, Worker
 from headrace.workers.policy import FailurePolicy
