@@ -10,16 +10,17 @@ MESSAGES = [
         errors.LinkRunningError("mirror", "m", 2),
         "MIRROR_RUNNING",
         (
-            "Instances of the mirror are running: mirror 'm', instances 2. Stop them first; a"
-            " killed one is a member of the group for ten seconds more."
+            "Instances of the link are running: mirror 'm', instances 2. Stop them first; a "
+            "killed one is a member of the group for ten seconds more."
         ),
     ),
     (
         errors.LinkNotRefusedError("mirror", "m", "", "a/0"),
         "MIRROR_NOT_REFUSED",
         (
-            "The partition is mirrored without loss: there is nothing to accept: mirror 'm', "
-            "partition 'a/0'. `headrace mirror list` shows what m can't copy on."
+            "Nothing of the partition is lost: there is nothing to accept: mirror 'm', "
+            "partition 'a/0'. `headrace mirror list` shows which partitions are refused, and "
+            "why."
         ),
     ),
     (
@@ -28,7 +29,7 @@ MESSAGES = [
         ),
         "MIRROR_RECORD",
         (
-            "A record can't be copied as it is (mirror 'm', site 'waw', partition 'a/0', "
+            "A record can't be written as it is (mirror 'm', site 'waw', partition 'a/0', "
             "offset 5, setting 'max.message.bytes'): too large. To keep it: give waw.a a "
             "larger max.message.bytes than its sources have. To leave it out: stop the "
             "instances of m, then `headrace mirror accept m a/0 --to 6`."
@@ -40,7 +41,7 @@ MESSAGES = [
         ),
         "MIRROR_RECORD",
         (
-            "A record can't be copied as it is (mirror 'm', site 'waw', partition 'a/0', "
+            "A record can't be written as it is (mirror 'm', site 'waw', partition 'a/0', "
             "offset 5): its header is no text. To leave it out: stop the instances of m, then"
             " `headrace mirror accept m a/0 --to 6`."
         ),
@@ -59,8 +60,8 @@ MESSAGES = [
         "MIRROR_NO_LEADER",
         (
             "A partition has no leader: all brokers with an in-sync replica of it are down: "
-            "mirror 'm', site 'waw', partition 'a/0'. It is mirrored on within 30 seconds "
-            "after it has a leader: start its brokers."
+            "mirror 'm', site 'waw', partition 'a/0'. Start its brokers: the mirror continues"
+            " within 30 seconds after it has one."
         ),
     ),
     (
@@ -77,9 +78,9 @@ MESSAGES = [
         "MIRROR_GAP",
         (
             "Records were deleted before they were mirrored: mirror 'm', site 'waw', "
-            "partition 'a/0', next offset 8, last offset 1009. 1,002 offsets are gone, 8 to "
-            "1,009. To go on with what the source has: `headrace mirror accept m a/0`. To "
-            "copy everything again: delete the copy, `headrace apply`, and run the mirror."
+            "partition 'a/0', next offset 8, accepted offset 1010. 1,002 offsets are gone, 8 "
+            "to 1,009. To continue with what the source has: `headrace mirror accept m a/0`. "
+            "To copy everything again: delete the copy, `headrace apply`, and run the mirror."
         ),
     ),
     (
@@ -87,10 +88,10 @@ MESSAGES = [
         "MIRROR_RECREATED",
         (
             "The topic was deleted and created again since it was last mirrored: mirror 'm', "
-            "site 'waw', partition 'a/0', next offset 8000, mirrored topic id 'old', live "
-            "topic id 'new', first offset 0. Records of the old topic from offset 8,000 on "
+            "site 'waw', partition 'a/0', next offset 8000, accepted offset 0, mirrored topic"
+            " id 'old', live topic id 'new'. Records of the old topic from offset 8,000 on "
             "are gone, where there were any; the offsets of the new one mean other records. "
-            "To go on with what the source has: `headrace mirror accept m a/0`. To copy "
+            "To continue with what the source has: `headrace mirror accept m a/0`. To copy "
             "everything again: delete the copy, `headrace apply`, and run the mirror."
         ),
     ),
@@ -99,9 +100,9 @@ MESSAGES = [
         "MIRROR_TRUNCATED",
         (
             "The source's log was truncated before a record that has been mirrored: mirror "
-            "'m', site 'waw', partition 'a/0', next offset 8, truncated at 5. The brokers "
+            "'m', site 'waw', partition 'a/0', next offset 8, accepted offset 5. The brokers "
             "lost acknowledged records (unclean leader election, lost disk), which the copy "
-            "still has; what follows there now is other records. To go on with what the "
+            "still has; what follows there now is other records. To continue with what the "
             "source has: `headrace mirror accept m a/0`. To copy everything again: delete the"
             " copy, `headrace apply`, and run the mirror."
         ),
@@ -110,16 +111,17 @@ MESSAGES = [
         errors.LinkRunningError("merger", "m", 2),
         "MERGER_RUNNING",
         (
-            "Instances of the merger are running: merger 'm', instances 2. Stop them first; a"
-            " killed one is a member of the group for ten seconds more."
+            "Instances of the link are running: merger 'm', instances 2. Stop them first; a "
+            "killed one is a member of the group for ten seconds more."
         ),
     ),
     (
         errors.LinkNotRefusedError("merger", "m", "", "a/0"),
         "MERGER_NOT_REFUSED",
         (
-            "The partition is merged without loss: there is nothing to accept: merger 'm', "
-            "partition 'a/0'. `headrace merger list` shows what m can't merge on."
+            "Nothing of the partition is lost: there is nothing to accept: merger 'm', "
+            "partition 'a/0'. `headrace merger list` shows which partitions are refused, and "
+            "why."
         ),
     ),
     (
@@ -128,44 +130,45 @@ MESSAGES = [
         ),
         "MERGER_RECORD",
         (
-            "The target of a merger does not take a record (merger 'm', partition 'a/0', "
-            "offset 5, setting 'cleanup.policy'): too large. To keep it: let all not be "
-            "compacted, or no record would be without a key."
+            "A record can't be written as it is (merger 'm', partition 'a/0', offset 5, "
+            "setting 'cleanup.policy'): too large. To keep it: let all not be compacted, or "
+            "no record would be without a key."
         ),
     ),
     (
         errors.LinkNoPartitionError("merger", "m", "", "a/0"),
         "MERGER_NO_PARTITION",
         (
-            "A topic of the merger does not exist, or does not have the partition: merger "
-            "'m', partition 'a/0'. All its topics have the same partitions: `headrace apply` "
-            "makes the declared ones."
+            "A topic does not exist, or does not have the partition: merger 'm', partition "
+            "'a/0'. All topics of a merger have the same partitions: `headrace apply` makes "
+            "the declared ones."
         ),
     ),
     (
         errors.LinkNoLeaderError("merger", "m", "", "a/0"),
         "MERGER_NO_LEADER",
         (
-            "No broker leads a partition of the merger now: merger 'm', partition 'a/0'. It "
-            "is merged on once a broker that has it is back."
+            "A partition has no leader: all brokers with an in-sync replica of it are down: "
+            "merger 'm', partition 'a/0'. Start its brokers: the merger continues within 30 "
+            "seconds after it has one."
         ),
     ),
     (
         errors.LinkLossError("merger", "m", "", "a/0", 8, 5, "its log was truncated"),
         "MERGER_LOSS",
         (
-            "A source does not have the record that is to be merged next (merger 'm', "
-            "partition 'a/0', next offset 8, accepted offset 5): its log was truncated. To go"
-            " on at offset 5: `headrace merger accept m a/0`."
+            "The source does not have the record that comes next (merger 'm', partition "
+            "'a/0', next offset 8, accepted offset 5): its log was truncated. To continue at "
+            "offset 5: `headrace merger accept m a/0`."
         ),
     ),
     (
         errors.LinkNotRefusedError("dispatcher", "d", "waw", "a/0"),
         "DISPATCHER_NOT_REFUSED",
         (
-            "The partition is dispatched without loss: there is nothing to accept: dispatcher"
-            " 'd', site 'waw', partition 'a/0'. `headrace dispatcher list` shows what d can't"
-            " dispatch on."
+            "Nothing of the partition is lost: there is nothing to accept: dispatcher 'd', "
+            "site 'waw', partition 'a/0'. `headrace dispatcher list` shows which partitions "
+            "are refused, and why."
         ),
     ),
     (
@@ -182,10 +185,10 @@ MESSAGES = [
         ),
         "DISPATCHER_RECORD",
         (
-            "The topic of a target does not take a record (dispatcher 'd', site 'waw', "
-            "partition 'a/0', offset 5, topic 'events', setting "
-            "'message.timestamp.after.max.ms'): too large. To keep it: give events at waw "
-            'config={"message.timestamp.after.max.ms": "9223372036854775807"}.'
+            "A record can't be written as it is (dispatcher 'd', site 'waw', partition 'a/0',"
+            " offset 5, topic 'events', setting 'message.timestamp.after.max.ms'): too large."
+            ' To keep it: give events at waw config={"message.timestamp.after.max.ms": '
+            '"9223372036854775807"}.'
         ),
     ),
     (
@@ -202,17 +205,18 @@ MESSAGES = [
         errors.LinkNoLeaderError("dispatcher", "d", "waw", "a/0"),
         "DISPATCHER_NO_LEADER",
         (
-            "No broker leads a partition now: dispatcher 'd', site 'waw', partition 'a/0'. It"
-            " is dispatched on within 30 seconds after it has a leader: start its brokers."
+            "A partition has no leader: all brokers with an in-sync replica of it are down: "
+            "dispatcher 'd', site 'waw', partition 'a/0'. Start its brokers: the dispatcher "
+            "continues within 30 seconds after it has one."
         ),
     ),
     (
         errors.LinkLossError("dispatcher", "d", "waw", "a/0", 8, 5, "its log was truncated"),
         "DISPATCHER_LOSS",
         (
-            "The source does not have the record that is to be dispatched next (dispatcher "
-            "'d', site 'waw', partition 'a/0', next offset 8, accepted offset 5): its log was"
-            " truncated. To go on at offset 5: `headrace dispatcher accept d waw a/0`."
+            "The source does not have the record that comes next (dispatcher 'd', site 'waw',"
+            " partition 'a/0', next offset 8, accepted offset 5): its log was truncated. To "
+            "continue at offset 5: `headrace dispatcher accept d waw a/0`."
         ),
     ),
 ]

@@ -53,9 +53,9 @@ HeadraceError                         base
 │   │   ├── LinkLossError             its source lacks what comes next
 │   │   ├── LinkNotRefusedError
 │   │   └── LinkRunningError
-│   ├── DispatcherCoresError
+│   ├── DispatcherCoresError          dispatcher
 │   ├── DispatcherRunningError
-│   ├── MirrorOffsetError
+│   ├── MirrorOffsetError             mirror
 │   ├── WorkerRunningError            running
 │   ├── ServiceRunningError
 │   ├── LoaderRunningError
@@ -95,7 +95,7 @@ HeadraceError                         base
 │       ├── ProfileStoreUnavailableError  the store of profiles can't be used now
 │       └── StorageUnavailableError   the storage of the lake does not answer
 ├── ProfileMissingError               the store has no profile of this user
-├── DispatcherFailedError             links: the query of a target has failed
+├── DispatcherFailedError             dispatcher: the query of a target has failed
 ├── QueryTextError                    queries: the text of a standing query is not valid
 ├── QueryInvalidError                 its id or its time to live is not possible
 ├── QueryMissingError                 no query of that id is registered
@@ -122,9 +122,28 @@ HeadraceError                         base
 └── OfflineFilesError                 files can't be read, or no progress can be kept of them
 
 The class docstring is the first line of the message; facts are fields. ``remedy`` says what to do.
-``__init__.pyi`` says in which module each of them is; a module is imported when one is used.
+``__init__.pyi`` says in which module each of them is, here or in ``errors`` of its capability; a
+module is imported when one is used.
 """
 
-import lazy_loader
+from __future__ import annotations
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+import ast
+import importlib
+from pathlib import Path
+
+# Not lazy_loader, which knows the modules of one package.
+_MODULES = {
+    name.name: f"{'.' * node.level}{node.module}"
+    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8")).body
+    if isinstance(node, ast.ImportFrom)
+    for name in node.names
+}
+__all__ = sorted(_MODULES)  # noqa: PLE0605 - the stub has the list
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = getattr(importlib.import_module(_MODULES[name], __name__), name)
+    return globals()[name]

@@ -1,3 +1,19 @@
+from headrace.links.dispatcher.errors import (
+    DispatcherCoresError,
+    DispatcherFailedError,
+    DispatcherRunningError,
+)
+from headrace.links.errors import (
+    LinkError,
+    LinkLossError,
+    LinkNoLeaderError,
+    LinkNoPartitionError,
+    LinkNotRefusedError,
+    LinkRecordError,
+    LinkRunningError,
+)
+from headrace.links.mirror.errors import MirrorOffsetError
+
 from .base import HeadraceError, RefusedError
 from .checkpoints import (
     CheckpointBehindTableError,
@@ -31,19 +47,6 @@ from .kafka import (
     SchemaMismatchError,
     SchemaRejectedError,
     TopicChangeError,
-)
-from .links import (
-    DispatcherCoresError,
-    DispatcherFailedError,
-    DispatcherRunningError,
-    LinkError,
-    LinkLossError,
-    LinkNoLeaderError,
-    LinkNoPartitionError,
-    LinkNotRefusedError,
-    LinkRecordError,
-    LinkRunningError,
-    MirrorOffsetError,
 )
 from .offsets import (
     CommittedOffsetError,

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import confluent_kafka
 
@@ -136,6 +136,7 @@ class NoLeader:
 class Loss:
     """Records are lost. ``offset`` is the first one of the log with a record that was not read."""
 
+    name: ClassVar[str]
     offset: int
 
 
@@ -143,15 +144,21 @@ class Loss:
 class Gap(Loss):
     """The next record was deleted. ``offset`` is the first one of the log."""
 
+    name = "gap"
+
 
 @dataclass(frozen=True, slots=True)
 class Recreated(Loss):
     """The topic was deleted and created again. ``offset`` is the first one of the log."""
 
+    name = "recreated"
+
 
 @dataclass(frozen=True, slots=True)
 class Truncated(Loss):
     """The log was truncated before the position, at ``offset``."""
+
+    name = "truncated"
 
 
 Verdict: TypeAlias = Continue | NoPartition | NoLeader | Gap | Recreated | Truncated

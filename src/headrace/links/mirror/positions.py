@@ -146,6 +146,5 @@ def _loss(
     if not isinstance(now, Loss):
         return None
     ids = (start.topic_id, log.topic_id) if isinstance(now, Recreated) else ()
-    kind = type(now).__name__.lower()
     where = (*link.source_names, source.path, start.offset, now.offset)
-    return LinkLossError(*where, "", kind, *ids)
+    return LinkLossError(*where, "", now.name, *ids)
