@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from headrace.service.figures import Derived
+from headrace.service.figures import Derived, counter
 from headrace.service.status import InstanceStatus, State, StatusFolder
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ class TransferStatus(InstanceStatus):
         reason: why it waits for a site, its readers wait, or it has failed.
         records: that were written to the target and committed.
         value_bytes: of their values.
-        restarts: how often it started over from what is committed.
         lags: offsets to the end of each partition that it reads, as ``topic/partition``; ``None``:
             not known yet.
         refused: why partitions can't continue, as ``topic/partition``.
@@ -29,7 +28,11 @@ class TransferStatus(InstanceStatus):
 
     records: int = 0
     value_bytes: int = 0
-    restarts: int = 0
+    restarts: int = counter(
+        "restarts",
+        "times that the instance gave its transaction up and started over from what is committed",
+        "rising: the log says why; a few with each deploy or election are normal",
+    )
     lags: Mapping[str, int | None] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 

@@ -1,7 +1,8 @@
 """Figures of a status: each is declared once, as a field or a property, together with its metric.
 
-A field is in JSON, and so is what is derived from fields. The metrics of a class are those that its
-own body declares, in their order; a class that declares none has those of its base.
+A field is in JSON, and so is what is derived from fields. The metrics of a class are those of its
+own body, in their order, and after them those of its base. One of the same name replaces that of
+the base: a kind says what the figure means for it.
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ class Measured:
 
     def __init_subclass__(cls) -> None:
         own = {name: _texts_of(value) for name, value in vars(cls).items()}
-        metrics = [Metric(name, *texts) for name, texts in own.items() if texts is not None]
-        cls.metrics = tuple(metrics) or cls.metrics
+        metrics = {n: Metric(n, *texts) for n, texts in own.items() if texts is not None}
+        inherited = [metric for metric in cls.metrics if metric.name not in metrics]
+        cls.metrics = (*metrics.values(), *inherited)
         names = [name for name, value in vars(cls).items() if isinstance(value, Derived)]
         cls.derived = tuple(dict.fromkeys((*cls.derived, *names)))
 

@@ -78,6 +78,7 @@ def test_a_kind_says_of_inherited_figures_what_they_are_for_it():
         ("far", "records from afar"),
         ("copied", "records that were copied from afar"),
         ("doubled", "twice as many from afar"),
+        ("age", "age of the last record"),
     ]
     status = FarCopyStatus("a", copied=2, far=1)
     assert (status.doubled, status.to_json()["doubled"], status.to_json()["far"]) == (4, 4, 1)

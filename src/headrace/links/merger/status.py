@@ -53,11 +53,6 @@ class MergerStatus(TransferStatus):
         "records in the topic `late`: they could not be put in order",
         "rising: the header `headrace-late` of those records says why",
     )
-    restarts: int = counter(
-        "restarts",
-        "times that the instance gave its transaction up and started over from what is committed",
-        "rising: the log says why; a few with each deploy or election are normal",
-    )
     partitions = TransferStatus.partitions.gauge(
         "partitions",
         "partitions of sources that it reads",

@@ -44,11 +44,6 @@ class MirrorStatus(TransferStatus):
         "records that have been at one of the two sites before, and were not sent",
         "rising between sites that do not mirror each other: look for a way back through others",
     )
-    restarts: int = counter(
-        "restarts",
-        "times that the instance gave its transaction up and started over from what is committed",
-        "rising: the log says why; a few with each deploy or election are normal",
-    )
     partitions = TransferStatus.partitions.gauge(
         "partitions",
         "partitions that it copies",
