@@ -53,15 +53,14 @@ class TransferStatus(InstanceStatus):
         """Returns the offsets from its positions to the ends of all its partitions."""
         return sum(lag or 0 for lag in self.lags.values())
 
-    def partition_values(self, metric: str) -> Mapping[str, int | None]:
-        """Returns the values of a metric of partitions, as ``topic/partition``."""
-        if metric == "refused":
-            return dict.fromkeys(self.lags, 0) | dict.fromkeys(self.refused, 1)
-        return self.lags
+    def partition_figures(self) -> dict[str, Mapping[str, int | None]]:
+        """Returns the values of each metric of partitions, by ``topic/partition``."""
+        refused = dict.fromkeys(self.lags, 0) | dict.fromkeys(self.refused, 1)
+        return {"lag_records": self.lags, "refused": refused}
 
     def samples(self, part: str, metric: str) -> Iterator[Sample]:  # noqa: ARG002
         """Returns the values of a metric of partitions, without lags that are not known."""
-        for path, value in sorted(self.partition_values(metric).items()):
+        for path, value in sorted(self.partition_figures()[metric].items()):
             if value is not None:
                 yield _place(path), value
 

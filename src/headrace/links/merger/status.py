@@ -113,8 +113,7 @@ class MergerStatus(TransferStatus):
                 ages.append(max(self.updated_ms - time_ms, 0) / 1000)
         return max(ages, default=0.0)
 
-    def partition_values(self, metric: str) -> Mapping[str, int | None]:
+    def partition_figures(self) -> dict[str, Mapping[str, int | None]]:
         """Lags are of partitions of the sources, and refused are those of the target."""
-        if metric == "refused":
-            return dict.fromkeys(self.sorted_to_ms, 0) | dict.fromkeys(self.refused, 1)
-        return self.lags
+        refused = dict.fromkeys(self.sorted_to_ms, 0) | dict.fromkeys(self.refused, 1)
+        return {"lag_records": self.lags, "refused": refused}
