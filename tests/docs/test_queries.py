@@ -75,7 +75,7 @@ def test_every_example_of_a_clause_is_one(sections: dict[str, str]) -> None:
     examples = list(
         chain.from_iterable(_EXAMPLE.findall(row[0]) for row in rows(sections["Clauses"]))
     )
-    names = {" ".join(clause) for clause in CLAUSES}
+    names = {clause.name for clause in CLAUSES}
     assert {name for name in names if any(each.startswith(name) for each in examples)} == names
     for example in examples:
         if example.startswith("SELECT"):

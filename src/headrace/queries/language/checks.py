@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -272,12 +272,10 @@ class ExpressionTypes:
         return _BOOLEAN
 
     @of.register
-    def _(self, conjunction: And) -> ValueType:
-        return self._connected(conjunction.operands, "AND")
-
-    @of.register
-    def _(self, disjunction: Or) -> ValueType:
-        return self._connected(disjunction.operands, "OR")
+    def _(self, connected: And | Or) -> ValueType:
+        for operand in connected.operands:
+            self.require(operand, _BOOLEAN, "AND" if isinstance(connected, And) else "OR")
+        return _BOOLEAN
 
     @of.register
     def _(self, call: FunctionCall) -> ValueType:
@@ -289,11 +287,6 @@ class ExpressionTypes:
             self.require(argument, expected, call.function)
             require_short(argument, call.function)
         return function.returns
-
-    def _connected(self, operands: Iterable[Expression], role: str) -> ValueType:
-        for operand in operands:
-            self.require(operand, _BOOLEAN, role)
-        return _BOOLEAN
 
     def _require_comparable(
         self, left: Expression, left_type: ValueType, right: Expression

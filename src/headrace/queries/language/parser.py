@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from sqlglot.tokenizer_core import Token, TokenType
@@ -40,24 +40,6 @@ from headrace.queries.language.words import (
 _NAMES = {TokenType.VAR, TokenType.FILTER}
 _EXAMPLE_PARAMETERS = {"percentile": ("95",), "histogram": ("0", "10", "20")}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
-CLAUSES = (
-    ("SELECT",),
-    ("FROM",),
-    ("WHERE",),
-    ("FACET",),
-    ("LIMIT",),
-    ("WINDOW",),
-    ("SLIDE", "BY"),
-    ("ALLOWED", "LATENESS"),
-    ("CLOSE", "BY"),
-    ("EMIT",),
-    ("EMPTY", "WINDOWS"),
-    ("MATCHED", "EVENTS"),
-    ("LOSS", "OF", "SIGNAL", "AFTER"),
-)
-"""The words of the clauses. SELECT comes first, FROM next; others may come in any order."""
-_BY_FIRST_WORD = {clause[0]: clause for clause in CLAUSES}
-_EMITTED = (("EMPTY", "WINDOWS"), ("MATCHED", "EVENTS"))
 
 
 def parse_query(text: str) -> Query:
@@ -72,18 +54,63 @@ def parse_query(text: str) -> Query:
 
 
 @dataclass(frozen=True, slots=True)
-class _Clause:
+class Clause:
+    """A clause of the language.
+
+    Attributes:
+        words: the words that it begins with, its name. If several clauses begin with the words of a
+            text, the longest name counts.
+        field: name of the field of the query that it sets.
+        parse: returns the value of the field.
+        last: words that end the clause right after its name. There, they begin no other clause.
+    """
+
+    words: tuple[str, ...]
+    field: str
+    parse: Callable[[_QueryParser, ClauseText], Any]
+    last: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The words of the name, with spaces."""
+        return " ".join(self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseText:
     """A clause of a text.
 
     Attributes:
+        clause: the clause.
         words: words after the clause's name.
         begin: position of the clause's first character.
         end: position after the clause's name.
     """
 
+    clause: Clause
     words: Words
     begin: int
     end: int
+
+
+def clause_texts(words: Words, clauses: Iterable[Clause]) -> list[ClauseText]:
+    """Returns the clauses of a text, of which the first word begins a clause."""
+    by_first_word: dict[str, list[Clause]] = defaultdict(list)
+    for clause in sorted(clauses, key=lambda clause: len(clause.words), reverse=True):
+        by_first_word[clause.words[0]].append(clause)
+    starts: list[tuple[Clause, int, int]] = []
+    free = 0
+    for index, word in at_depth_zero(words):
+        for clause in by_first_word.get(word.text.upper(), ()):
+            after = index + len(clause.words)
+            if index >= free and starts_with(words[index:after], clause.words):
+                starts.append((clause, index, after))
+                free = after + any(starts_with(words[after:], [last]) for last in clause.last)
+    ends = [index for _, index, _ in starts[1:]] + [len(words)]
+    return [
+        ClauseText(clause, words[after:end], words[index].start, words[after - 1].end + 1)
+        for (clause, index, after), end in zip(starts, ends, strict=True)
+    ]
 
 
 class _QueryParser:
@@ -94,53 +121,17 @@ class _QueryParser:
         words = self._text.words()
         if not words or not is_word(words[0], "SELECT"):
             raise self._text.error_at(words, "a query begins with SELECT")
-        clauses = self._clauses(words)
-        if "FROM" not in clauses:
+        parts: dict[str, ClauseText] = {}
+        for part in clause_texts(words, CLAUSES):
+            if parts.setdefault(part.clause.name, part) is not part:
+                raise self._text.error(part.begin, f"{part.clause.name} stands twice")
+        if "FROM" not in parts:
             raise self._text.error(len(self._text.text), "FROM and the name of a topic are missing")
-        makers: Mapping[str, tuple[str, Callable[[_Clause], Any]]] = {
-            "WHERE": ("where", self._condition),
-            "FACET": ("facets", self._facets),
-            "LIMIT": ("max_groups", self._whole_number),
-            "WINDOW": ("window", self._duration),
-            "SLIDE BY": ("slide", self._duration),
-            "ALLOWED LATENESS": ("allowed_lateness", self._duration),
-            "CLOSE BY": ("closing", self._closing),
-            "EMIT": ("early", self._early),
-            "EMPTY WINDOWS": ("emits_empty", partial(self._emits, "EMPTY WINDOWS")),
-            "MATCHED EVENTS": ("emits_events", partial(self._emits, "MATCHED EVENTS")),
-            "LOSS OF SIGNAL AFTER": ("loss_after", self._windows),
-        }
-        fields = {
-            field: make(clauses[name]) for name, (field, make) in makers.items() if name in clauses
-        }
+        fields = {part.clause.field: part.clause.parse(self, part) for part in parts.values()}
         fields.setdefault("slide", fields.get("window", DEFAULT_WINDOW))
-        results = self._results(clauses["SELECT"])
-        positions = {name: clause.begin for name, clause in clauses.items()}
-        return Query(results, self._topic(clauses["FROM"]), **fields, clauses=positions)
+        return Query(**fields, clauses={name: part.begin for name, part in parts.items()})
 
-    def _clauses(self, words: Words) -> dict[str, _Clause]:
-        begins = [
-            (index, name)
-            for index, word in at_depth_zero(words)
-            if (name := _BY_FIRST_WORD.get(word.text.upper()))
-            and starts_with(words[index : index + len(name)], name)
-            # EMIT in EMPTY WINDOWS EMIT or MATCHED EVENTS EMIT begins no clause.
-            and not any(
-                starts_with(words[max(index - 2, 0) : index], emitted) for emitted in _EMITTED
-            )
-        ]
-        clauses: dict[str, _Clause] = {}
-        ends = [index for index, _ in begins[1:]] + [len(words)]
-        for (begin, name), end in zip(begins, ends, strict=True):
-            text = " ".join(name)
-            if text in clauses:
-                raise self._text.error(words[begin].start, f"{text} stands twice")
-            after = words[begin + len(name) - 1].end + 1
-            own = words[begin + len(name) : end]
-            clauses[text] = _Clause(own, words[begin].start, after)
-        return clauses
-
-    def _results(self, clause: _Clause) -> tuple[Result, ...]:
+    def results(self, clause: ClauseText) -> tuple[Result, ...]:
         results = []
         for part in split_at_commas(clause.words):
             words, name = self._named(part)
@@ -148,7 +139,7 @@ class _QueryParser:
             results.append(Result(aggregate, name, position=aggregate.position))
         return tuple(results)
 
-    def _facets(self, clause: _Clause) -> tuple[Facet, ...]:
+    def facets(self, clause: ClauseText) -> tuple[Facet, ...]:
         facets = []
         for part in split_at_commas(clause.words):
             words, name = self._named(part)
@@ -237,7 +228,7 @@ class _QueryParser:
             raise self._text.error_at(words, "a number is expected", after=after)
         return float(expression.value)
 
-    def _topic(self, clause: _Clause) -> str:
+    def topic(self, clause: ClauseText) -> str:
         words = clause.words
         if len(words) == 1 and words[0].token_type is TokenType.IDENTIFIER:
             return words[0].text
@@ -251,16 +242,16 @@ class _QueryParser:
             raise self._text.error_at(words, reason, after=clause.end)
         return name
 
-    def _condition(self, clause: _Clause) -> Expression:
+    def condition(self, clause: ClauseText) -> Expression:
         return parse_expression(self._text, clause.words, after=clause.end)
 
-    def _whole_number(self, clause: _Clause) -> int:
+    def whole_number(self, clause: ClauseText) -> int:
         return whole_number(self._text, clause.words, after=clause.end)
 
-    def _duration(self, clause: _Clause) -> timedelta:
+    def duration(self, clause: ClauseText) -> timedelta:
         return duration(self._text, clause.words, after=clause.end)
 
-    def _closing(self, clause: _Clause) -> Closing:
+    def closing(self, clause: ClauseText) -> Closing:
         for by in ClosedBy:
             words = by.value.split()
             if starts_with(clause.words, words):
@@ -272,7 +263,7 @@ class _QueryParser:
         reason = "CLOSE BY is followed by EVENT TIME, QUIET TIME 30 seconds or CLOCK 30 seconds"
         raise self._text.error_at(clause.words, reason, after=clause.end)
 
-    def _early(self, clause: _Clause) -> timedelta | None:
+    def early(self, clause: ClauseText) -> timedelta | None:
         words = clause.words
         if starts_with(words, ["FINAL"]) and len(words) == 1:
             return None
@@ -281,17 +272,37 @@ class _QueryParser:
         reason = "EMIT is followed by FINAL or EARLY EVERY 10 seconds"
         raise self._text.error_at(words, reason, after=clause.end)
 
-    def _emits(self, name: str, clause: _Clause) -> bool:
+    def emits(self, clause: ClauseText) -> bool:
         if len(clause.words) == 1:
             for word, emits in (("EMIT", True), ("SKIP", False)):
                 if is_word(clause.words[0], word):
                     return emits
-        reason = f"{name} is followed by EMIT or SKIP"
+        reason = f"{clause.clause.name} is followed by EMIT or SKIP"
         raise self._text.error_at(clause.words, reason, after=clause.end)
 
-    def _windows(self, clause: _Clause) -> int:
+    def windows(self, clause: ClauseText) -> int:
         words = clause.words
         if not words or not is_word(words[-1], "WINDOWS"):
             reason = "LOSS OF SIGNAL AFTER is followed by a number of WINDOWS"
             raise self._text.error_at(words, reason, after=clause.end)
         return whole_number(self._text, words[:-1], after=clause.end)
+
+
+# A new clause: see "A clause of queries" in ARCHITECTURE.md. A new word in a name is read as the
+# clause also in texts that are registered, where a field or a topic has that name unquoted.
+CLAUSES = (
+    Clause(("SELECT",), "results", _QueryParser.results),
+    Clause(("FROM",), "topic", _QueryParser.topic),
+    Clause(("WHERE",), "where", _QueryParser.condition),
+    Clause(("FACET",), "facets", _QueryParser.facets),
+    Clause(("LIMIT",), "max_groups", _QueryParser.whole_number),
+    Clause(("WINDOW",), "window", _QueryParser.duration),
+    Clause(("SLIDE", "BY"), "slide", _QueryParser.duration),
+    Clause(("ALLOWED", "LATENESS"), "allowed_lateness", _QueryParser.duration),
+    Clause(("CLOSE", "BY"), "closing", _QueryParser.closing),
+    Clause(("EMIT",), "early", _QueryParser.early),
+    Clause(("EMPTY", "WINDOWS"), "emits_empty", _QueryParser.emits, last=("EMIT", "SKIP")),
+    Clause(("MATCHED", "EVENTS"), "emits_events", _QueryParser.emits, last=("EMIT", "SKIP")),
+    Clause(("LOSS", "OF", "SIGNAL", "AFTER"), "loss_after", _QueryParser.windows),
+)
+"""The clauses. SELECT comes first, and FROM is needed; others may come in any order."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from functools import singledispatch
 
@@ -11,6 +10,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from headrace.queries.language.parser import CLAUSES
 from headrace.queries.language.tree import (
+    DEFAULT_MAX_GROUPS,
     Aggregate,
     And,
     Arithmetic,
@@ -39,44 +39,39 @@ _UNITS = (
     ("minute", timedelta(minutes=1)),
     ("second", timedelta(seconds=1)),
 )
-_CLAUSE_WORDS = {word for clause in CLAUSES for word in clause}
+_CLAUSE_WORDS = {word for clause in CLAUSES for word in clause.words}
 _MAX_PLAIN = 1e15
 _ATOMS = (Path, Literal, FunctionCall)
 
 
 def print_query(query: Query) -> str:
-    """Returns the text of a query, one clause per line, without most clauses of default values."""
-    default = Query(query.results, query.topic)
-    lines = [
-        "SELECT " + ", ".join(map(_result, query.results)),
-        "FROM " + _name(query.topic),
-    ]
-    if query.where is not None:
-        lines.append("WHERE " + print_expression(query.where))
-    if query.facets:
-        lines.append("FACET " + ", ".join(map(_facet, query.facets)))
-    if query.max_groups != default.max_groups:
-        lines.append(f"LIMIT {query.max_groups}")
-    lines.append("WINDOW " + print_duration(query.window))
-    if query.slide != query.window:
-        lines.append("SLIDE BY " + print_duration(query.slide))
+    """Returns the text of a query, one clause per line, without most clauses of default values.
+
+    Registered texts are compared with texts of this form, and shapes are named by them
+    (:func:`~headrace.queries.match.shape.compile_query`). If a default that was left out before
+    were printed, every registered query would have another text and another shape: a renewal would
+    count as a change, which drops open windows, and instances would parse each text.
+    """
+    texts = {
+        "SELECT": ", ".join(map(_result, query.results)),
+        "FROM": _name(query.topic),
+        "WHERE": "" if query.where is None else print_expression(query.where),
+        "FACET": ", ".join(map(_facet, query.facets)),
+        "LIMIT": "" if query.max_groups == DEFAULT_MAX_GROUPS else str(query.max_groups),
+        "WINDOW": print_duration(query.window),
+        "SLIDE BY": "" if query.slide == query.window else print_duration(query.slide),
+        "ALLOWED LATENESS": "",
+        "CLOSE BY": "",
+        "EMIT": "" if query.early is None else f"EARLY EVERY {print_duration(query.early)}",
+        "EMPTY WINDOWS": "EMIT" if query.emits_empty else "",
+        "MATCHED EVENTS": "EMIT" if query.emits_events else "",
+        "LOSS OF SIGNAL AFTER": f"{query.loss_after} WINDOWS" if query.loss_after else "",
+    }
     if query.allowed_lateness:
-        lines.append("ALLOWED LATENESS " + print_duration(query.allowed_lateness))
-    return "\n".join([*lines, *_endings(query)])
-
-
-def _endings(query: Query) -> Iterator[str]:
-    """Yields the clauses that say when results are emitted, and which."""
+        texts["ALLOWED LATENESS"] = print_duration(query.allowed_lateness)
     if query.closing.by is not ClosedBy.EVENT_TIME:
-        yield f"CLOSE BY {query.closing.by.value} {print_duration(query.closing.after)}"
-    if query.early is not None:
-        yield "EMIT EARLY EVERY " + print_duration(query.early)
-    if query.emits_empty:
-        yield "EMPTY WINDOWS EMIT"
-    if query.emits_events:
-        yield "MATCHED EVENTS EMIT"
-    if query.loss_after:
-        yield f"LOSS OF SIGNAL AFTER {query.loss_after} WINDOWS"
+        texts["CLOSE BY"] = f"{query.closing.by.value} {print_duration(query.closing.after)}"
+    return "\n".join(f"{name} {text}" for name, text in texts.items() if text)
 
 
 def print_aggregate(aggregate: Aggregate) -> str:
@@ -126,13 +121,8 @@ def _(negative: Negative) -> str:
 
 
 @print_expression.register
-def _(arithmetic: Arithmetic) -> str:
-    return _binary(arithmetic.left, arithmetic.operator, arithmetic.right)
-
-
-@print_expression.register
-def _(comparison: Comparison) -> str:
-    return _binary(comparison.left, comparison.operator, comparison.right)
+def _(binary: Arithmetic | Comparison) -> str:
+    return f"{_operand(binary.left)} {binary.operator} {_operand(binary.right)}"
 
 
 @print_expression.register
@@ -176,10 +166,6 @@ def _(disjunction: Or) -> str:
 @print_expression.register
 def _(call: FunctionCall) -> str:
     return f"{call.function}({', '.join(map(print_expression, call.arguments))})"
-
-
-def _binary(left: Expression, operator: str, right: Expression) -> str:
-    return f"{_operand(left)} {operator} {_operand(right)}"
 
 
 def _operand(expression: Expression) -> str:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TypeAlias
 
 DEFAULT_WINDOW = timedelta(minutes=1)
+DEFAULT_MAX_GROUPS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +253,7 @@ class Query(Node):
     topic: str
     where: Expression | None = None
     facets: tuple[Facet, ...] = ()
-    max_groups: int = 1_000
+    max_groups: int = DEFAULT_MAX_GROUPS
     window: timedelta = DEFAULT_WINDOW
     slide: timedelta = DEFAULT_WINDOW
     allowed_lateness: timedelta = timedelta(0)

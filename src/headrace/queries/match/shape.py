@@ -128,6 +128,8 @@ def compile_query(query: Query, schema: EventSchema) -> tuple[QueryShape, Consta
     """Returns the shape and the constants of a query, which must fit ``schema``."""
     conditions = operands_of(query.where)
     operands = tuple(compile_expression(condition, schema) for condition in conditions)
+    # Registered queries and matched records have the key. A new clause that is printed at its
+    # default changes all keys; records with keys of before then have each of their texts parsed.
     rest = print_query(replace(query, where=None))
     named = "\n".join([rest, *(operand.shape for operand in operands)])
     shape = QueryShape(

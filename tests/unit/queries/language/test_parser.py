@@ -9,6 +9,7 @@ from sqlglot import Tokenizer
 
 from headrace.errors import QueryTextError
 from headrace.queries.language import parse_query, print_query
+from headrace.queries.language.parser import Clause, clause_texts
 from headrace.queries.language.tree import (
     Aggregate,
     And,
@@ -28,7 +29,7 @@ from headrace.queries.language.tree import (
     Query,
     Result,
 )
-from headrace.queries.language.words import MAX_CHARACTERS, MAX_DEPTH
+from headrace.queries.language.words import MAX_CHARACTERS, MAX_DEPTH, QueryText
 
 A, PRICE = Path(("a",)), Path(("price",))
 COUNT = (Result(Aggregate("count")),)
@@ -101,6 +102,33 @@ def test_clauses_after_from_stand_in_any_order_and_words_in_any_case():
     )
     mixed = "select COUNT(*) from t emit final empty windows skip window 1 Minute facet b where a=1"
     assert parse_query(ordered) == parse_query(mixed)
+
+
+NAMES = ("SELECT", "EMIT", "EMIT DELAYED BY", "LIMIT", "LIMIT OF LOST WINDOWS", "LOST WINDOWS")
+
+
+@given(st.lists(st.sampled_from(NAMES), min_size=1))
+def test_of_clauses_with_one_first_word_a_text_has_the_longest(names):
+    last = {"LOST WINDOWS": ("EMIT", "LIMIT")}
+    clauses = [Clause(tuple(name.split()), "", _nothing, last.get(name, ())) for name in NAMES]
+    words = QueryText(" ".join(f"{name.lower()} (x, emit) 1" for name in names)).words()
+    assert [part.clause.name for part in clause_texts(words, clauses)] == names
+
+
+@pytest.mark.parametrize("end", ["EMIT", "LIMIT"])
+def test_the_last_word_of_a_clause_begins_no_other_clause(end):
+    clauses = [
+        Clause(("LOST", "WINDOWS"), "", _nothing, last=("EMIT", "LIMIT")),
+        *(Clause(tuple(name.split()), "", _nothing) for name in ("EMIT", "LIMIT")),
+    ]
+    words = QueryText(f"LOST WINDOWS {end} EMIT FINAL").words()
+    lost, emit = clause_texts(words, clauses)
+    assert [word.text for word in lost.words] == [end]
+    assert (emit.clause.name, [word.text for word in emit.words]) == ("EMIT", ["FINAL"])
+
+
+def _nothing(*_):
+    return None
 
 
 @pytest.mark.parametrize(
