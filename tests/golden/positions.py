@@ -13,7 +13,7 @@ from headrace.links.mirror.positions import positions_of
 from headrace.model import TopicPartition
 from headrace.pipelines.join.offsets import JoinOffset
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.queries.emit.matched_position import MatchedPosition, MatchedQueries
+from headrace.queries.emit.matched_position import CommittedQueries, EmitterPosition
 from headrace.queries.match.held import RegistryPoint
 from headrace.workers.lanes.offsets import CommitMetadata, PartitionOffsets, read_metadata
 
@@ -91,14 +91,14 @@ FORMATS = (
     ),
     Format(
         "position-of-matched-events",
-        MatchedPosition(
+        EmitterPosition(
             1_005,
             TOPIC_ID,
             target_id=_OTHER_ID,
             scan_from=900,
             instance="a7f3c2",
             skipped=3,
-            queries=MatchedQueries(
+            queries=CommittedQueries(
                 since=1_000,
                 scan_from=890,
                 hash="9f3c",
@@ -108,7 +108,7 @@ FORMATS = (
             epoch=4,
         ),
         lambda position: _committed(position.offset, position.metadata, position.epoch),
-        lambda stored: MatchedPosition.of(_as_answered(stored)),
+        lambda stored: EmitterPosition.of(_as_answered(stored)),
     ),
     Format(
         "position-of-worker",

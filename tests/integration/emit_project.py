@@ -21,7 +21,7 @@ from headrace.kafka.origin import origins
 from headrace.model import TopicPartition
 from headrace.operations.reconciling.reconcile import matched_events_books
 from headrace.project import load_project
-from headrace.queries.emit.matched_topic import MatchedTopic
+from headrace.queries.emit.matched_topic import EmitterPlan
 from headrace.queries.emit.positions import (
     commit_positions,
     committed_positions,
@@ -157,7 +157,7 @@ class EmitProject:
     def matched(self):
         """The topic of events, with the standing queries."""
         site = self.loaded.settings.site
-        return MatchedTopic(self.queries, self.loaded.topics[self.topic], self.config, site)
+        return EmitterPlan(self.queries, self.loaded.topics[self.topic], self.config, site)
 
     def commit(self, partition, offset):
         """Commits that an instance has looked at a partition up to an offset."""

@@ -30,7 +30,7 @@ from headrace.project.declarations import (
     find_declarations,
 )
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.rules import matched_queries, standing_query_faults
+from headrace.queries.rules import queries_matched_by, standing_query_faults
 from headrace.settings import PROJECT_FILE, Settings
 from headrace.sinks.api import Sink
 from headrace.topics.durability import topic_contradictions, topic_warnings
@@ -355,7 +355,7 @@ def _undeclared_queries(
 ) -> Iterator[tuple[Declaration, Fault]]:
     declared = [declaration.value for declaration in queries]
     for declaration, pipeline in _pipelines(pipelines):
-        for matched in matched_queries(pipeline):
+        for matched in queries_matched_by(pipeline):
             if matched not in declared:
                 message = (
                     f"pipeline {pipeline.name!r} matches {matched.name!r}, which is not declared"
@@ -463,7 +463,7 @@ def _matched_twice(pipelines: list[Declaration]) -> Iterator[tuple[Declaration, 
     """Events of a topic that two pipelines match with the same queries would count twice."""
     first: dict[tuple[str, str], tuple[Declaration, Pipeline]] = {}
     for declaration, pipeline in _pipelines(pipelines):
-        for queries in matched_queries(pipeline):
+        for queries in queries_matched_by(pipeline):
             for source in pipeline.sources:
                 place = queries.name, source.topic.name
                 earlier, owner = first.setdefault(place, (declaration, pipeline))

@@ -34,7 +34,7 @@ def standing_query_faults(queries: StandingQueries) -> Iterator[Fault]:
         yield Fault(message, f"a timedelta from 1 second to {days} days; or None, without a limit")
 
 
-def matched_queries(pipeline: Pipeline) -> list[StandingQueries]:
+def queries_matched_by(pipeline: Pipeline) -> list[StandingQueries]:
     """Returns the standing queries that a pipeline matches events with."""
     sinks = (sink for sink in pipeline.sinks if sink.kind == MATCH_SINK)
     queries = (getattr(sink, "queries", None) for sink in sinks)

@@ -6,7 +6,7 @@ from headrace.errors import QueriesUnmatchedError
 from headrace.project.check import LoadedProject
 from headrace.project.services import broker_config
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.registry.registrations import matched_topics
+from headrace.queries.registry.registrations import event_topics
 from headrace.queries.windows.instance.instance import AggregatorInstance
 from headrace.queries.windows.instance.status import QueryInstanceStatus
 from headrace.service.run import RunOptions, ServiceRun
@@ -22,7 +22,7 @@ def query_run(
         QueriesUnmatchedError: if no pipeline matches events with them.
         BrokerUnreachableError: if the embedded broker was never started.
     """
-    topics = matched_topics(project, queries.name)
+    topics = event_topics(project, queries.name)
     if not topics:
         raise QueriesUnmatchedError(queries.name)
     schemas = {name: topic.schema for name, topic in topics.items() if topic.schema is not None}

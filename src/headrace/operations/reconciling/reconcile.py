@@ -133,10 +133,10 @@ def _books_of_queries(
     if not queries:
         return  # what their extra installs may be missing
     from headrace.queries.book import query_books
-    from headrace.queries.registry.registrations import matched_topics
+    from headrace.queries.registry.registrations import event_topics
 
     for declared in queries:
-        topics = sorted(matched_topics(project, declared.name))
+        topics = sorted(event_topics(project, declared.name))
         yield from query_books(broker_config(project.settings), declared, topics)
         if recount:
             yield from matched_events_books(project, declared)
@@ -149,12 +149,12 @@ def matched_events_books(project: LoadedProject, declared: StandingQueries) -> I
         AuthorizationError: if an ACL is missing.
     """
     from headrace.queries.emit.book import matched_events_book
-    from headrace.queries.emit.matched_topic import MatchedTopic
-    from headrace.queries.registry.registrations import matched_topics
+    from headrace.queries.emit.matched_topic import EmitterPlan
+    from headrace.queries.registry.registrations import event_topics
 
     config, site = broker_config(project.settings), own_cluster(project.settings).site
-    for _, topic in sorted(matched_topics(project, declared.name).items()):
-        matched = MatchedTopic(declared, topic, config, site)
+    for _, topic in sorted(event_topics(project, declared.name).items()):
+        matched = EmitterPlan(declared, topic, config, site)
         if (book := matched_events_book(matched, project.settings.schema_registry)) is not None:
             yield book
 

@@ -23,8 +23,8 @@ from headrace.ledger.windows import Imbalance, WindowState
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.source.decode import Decoder, decoder_for
 from headrace.queries.emit.emitting_queries import EmittingQueries
-from headrace.queries.emit.matched_position import MatchedPosition, MatchedQueries
-from headrace.queries.emit.matched_topic import MatchedTopic, check_format
+from headrace.queries.emit.matched_position import CommittedQueries, EmitterPosition
+from headrace.queries.emit.matched_topic import EmitterPlan, check_format
 from headrace.queries.emit.positions import (
     committed_positions,
     sent_behind,
@@ -84,7 +84,7 @@ class MatchedEventsBook(Book):
 
 
 def matched_events_book(
-    matched: MatchedTopic, registry: SchemaRegistrySettings | None
+    matched: EmitterPlan, registry: SchemaRegistrySettings | None
 ) -> MatchedEventsBook | None:
     """Returns the book of a topic if it has queries with MATCHED EVENTS EMIT.
 
@@ -116,7 +116,7 @@ class _Comparison:
     Partitions of which it is unknown are left out, so differences of other partitions are shown.
     """
 
-    def __init__(self, matched: MatchedTopic, registry: SchemaRegistrySettings | None) -> None:
+    def __init__(self, matched: EmitterPlan, registry: SchemaRegistrySettings | None) -> None:
         self._matched, self._registry, self._config = matched, registry, matched.config
         self._queries = EmittingQueries(self._matched)
         self._unknown: list[str] = []
@@ -181,13 +181,13 @@ class _Comparison:
             unknown,
         )
 
-    def _positions(self) -> dict[TopicPartition, MatchedPosition]:
+    def _positions(self) -> dict[TopicPartition, EmitterPosition]:
         """Returns all partitions' positions, without queries where `query emit` has none yet."""
         name, target = self._matched.topic.name, self._matched.queries.matched_events_topic
         live = describe(self._config, [name, target])
         if name not in live:
             return {}
-        positions = {source: MatchedPosition(0) for source in live[name].all_partitions}
+        positions = {source: EmitterPosition(0) for source in live[name].all_partitions}
         for source, at in committed_positions(self._matched, positions).items():
             if at.topic_id != live[name].topic_id:
                 continue
@@ -211,7 +211,7 @@ class _Comparison:
     def _compared(
         self,
         ranges: Sequence[OffsetRange],
-        queries: Mapping[TopicPartition, MatchedQueries],
+        queries: Mapping[TopicPartition, CommittedQueries],
         rules: RuleSet,
     ) -> dict[TopicPartition, MatchedEventCounts]:
         """Returns counts for ranges of events, by partition; unknown partitions are left out."""

@@ -21,11 +21,11 @@ from headrace.errors import (
 )
 from headrace.kafka.table.topic_table import TopicPosition
 from headrace.model import TopicPartition
-from headrace.queries.emit.matched_position import MatchedPosition
-from headrace.queries.emit.matched_topic import MatchedTopic
+from headrace.queries.emit.matched_position import EmitterPosition
+from headrace.queries.emit.matched_topic import EmitterPlan
 from headrace.queries.emit.outgoing import RuleColumns
 from headrace.queries.emit.positions import (
-    MatchStart,
+    EmitterStart,
     commit_positions,
     find_start,
     with_queries,
@@ -69,7 +69,7 @@ class EventEmitter:
 
     def __init__(
         self,
-        matched: MatchedTopic,
+        matched: EmitterPlan,
         registry: RegistryReader,
         newest: Callable[[], pa.Table],
         session: Callable[[], AbstractContextManager[SparkSession]],
@@ -202,7 +202,7 @@ class EventEmitter:
         self._show_rules(rules)
         return running
 
-    def _commit_start(self, rules: EmittingRules) -> MatchStart:
+    def _commit_start(self, rules: EmittingRules) -> EmitterStart:
         """Commits the positions to go on at, with the queries that later events are matched with.
 
         Raises:
@@ -226,7 +226,7 @@ class EventEmitter:
             self._status = replace(self._status, lags=lags)
             self._count_sent(start, positions)
 
-    def _find_start(self) -> MatchStart:
+    def _find_start(self) -> EmitterStart:
         if self._running is not None:
             self._running.check_claim()
         start = find_start(self._matched)
@@ -237,7 +237,7 @@ class EventEmitter:
         return start
 
     def _count_sent(
-        self, start: MatchStart, positions: Mapping[TopicPartition, MatchedPosition]
+        self, start: EmitterStart, positions: Mapping[TopicPartition, EmitterPosition]
     ) -> None:
         """Counts what the previous Spark query has sent after its last commit."""
         if self._running is None:
@@ -249,8 +249,8 @@ class EventEmitter:
         self._running = None
 
     def _commit(
-        self, positions: Mapping[TopicPartition, MatchedPosition]
-    ) -> dict[TopicPartition, MatchedPosition]:
+        self, positions: Mapping[TopicPartition, EmitterPosition]
+    ) -> dict[TopicPartition, EmitterPosition]:
         instance = self._status.instance
         own = {source: replace(at, instance=instance) for source, at in positions.items()}
         commit_positions(self._matched, own)

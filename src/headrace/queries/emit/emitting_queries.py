@@ -7,8 +7,8 @@ from collections.abc import Collection
 from headrace.errors import TopicMissingError
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.ledger.balance import NotCountedError
-from headrace.queries.emit.matched_position import MatchedQueries
-from headrace.queries.emit.matched_topic import MatchedTopic
+from headrace.queries.emit.matched_position import CommittedQueries
+from headrace.queries.emit.matched_topic import EmitterPlan
 from headrace.queries.emit.rules import MAX_SHAPES, NO_QUERIES, hash_of
 from headrace.queries.match.held import RegistryPoint, RegistryReader
 from headrace.queries.match.rules import RuleSet
@@ -23,7 +23,7 @@ class EmittingQueries:
         matched: the topic of events and the standing queries.
     """
 
-    def __init__(self, matched: MatchedTopic) -> None:
+    def __init__(self, matched: EmitterPlan) -> None:
         registry, topic = matched.queries.queries_topic, matched.topic.name
         cluster = KafkaCluster(matched.config)
         self._schema_hash = matched.schema_hash
@@ -31,7 +31,7 @@ class EmittingQueries:
             "headrace.reconcile", registry, topic, matched.schema, cluster
         )
 
-    def rules(self, committed: Collection[MatchedQueries]) -> RuleSet | None:
+    def rules(self, committed: Collection[CommittedQueries]) -> RuleSet | None:
         """Returns the queries that events were matched with; ``None`` if no query sends events on.
 
         Args:

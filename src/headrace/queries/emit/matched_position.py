@@ -15,7 +15,7 @@ from headrace.queries.match.held import RegistryPoint
 
 
 @dataclass(frozen=True, slots=True)
-class MatchedQueries:
+class CommittedQueries:
     """The queries that the events of a partition are matched with, from an offset on.
 
     Attributes:
@@ -36,7 +36,7 @@ class MatchedQueries:
 
 
 @dataclass(frozen=True, slots=True)
-class MatchedPosition:
+class EmitterPosition:
     """The position of a partition of events: the next event, and what was matched before.
 
     Attributes:
@@ -59,7 +59,7 @@ class MatchedPosition:
     scan_from: int = 0
     instance: str = ""
     skipped: int = 0
-    queries: MatchedQueries | None = None
+    queries: CommittedQueries | None = None
     epoch: int = -1
 
     @property
@@ -73,7 +73,7 @@ class MatchedPosition:
         return msgspec.json.encode(self).decode()
 
     @classmethod
-    def of(cls, committed: confluent_kafka.TopicPartition) -> MatchedPosition:
+    def of(cls, committed: confluent_kafka.TopicPartition) -> EmitterPosition:
         """Returns the position that a committed offset and its metadata hold."""
         try:
             position = _METADATA.decode(committed.metadata or "")
@@ -82,4 +82,4 @@ class MatchedPosition:
         return replace(position, offset=committed.offset)
 
 
-_METADATA = msgspec.json.Decoder(MatchedPosition)
+_METADATA = msgspec.json.Decoder(EmitterPosition)

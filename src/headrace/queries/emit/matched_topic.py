@@ -1,4 +1,4 @@
-"""A topic of events, its standing queries, and the topic that its matched events are sent to."""
+"""What an emitter sends: the matched events of one topic of events."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headrace.queries.hashing import text_hash
 
 
 @dataclass(frozen=True)
-class MatchedTopic:
-    """A topic of events, and the standing queries that are matched with it.
+class EmitterPlan:
+    """A topic of events, and the standing queries whose matched events are sent on.
 
     Attributes:
         queries: the standing queries.

@@ -10,7 +10,7 @@ from headrace.kafka.origin import ORIGIN
 from headrace.model.event import EventSchema
 from headrace.queries.compile.spark import ConstantLayout, column_of, with_event
 from headrace.queries.emit.matched_event import REGISTRY_OFFSET, REVISION
-from headrace.queries.emit.matched_topic import MatchedTopic
+from headrace.queries.emit.matched_topic import EmitterPlan
 from headrace.queries.emit.rules import (
     EVERY_EVENT,
     EmittingRules,
@@ -56,9 +56,9 @@ class RuleColumns:
         return cls(rules, tuple(keys), _is_met(rules.shapes, schema))
 
 
-def matched_events(
+def outgoing_rows(
     records: DataFrame,
-    matched: MatchedTopic,
+    matched: EmitterPlan,
     columns: RuleColumns,
     sent: Mapping[TopicPartition, SentOfEvent],
 ) -> DataFrame:
@@ -169,7 +169,7 @@ def _is_new(sent: Mapping[TopicPartition, SentOfEvent]) -> Column:
     return new
 
 
-def _headers(matched: MatchedTopic, rules: EmittingRules) -> Column:
+def _headers(matched: EmitterPlan, rules: EmittingRules) -> Column:
     from pyspark.sql import functions as f
 
     place = f.concat_ws("/", f.lit(matched.site), "topic", "partition", "offset")

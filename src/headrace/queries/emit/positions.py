@@ -39,8 +39,8 @@ from headrace.kafka.read.resume import (
     with_cuts,
 )
 from headrace.model import OffsetRange, TopicPartition
-from headrace.queries.emit.matched_position import MatchedPosition, MatchedQueries
-from headrace.queries.emit.matched_topic import MatchedTopic
+from headrace.queries.emit.matched_position import CommittedQueries, EmitterPosition
+from headrace.queries.emit.matched_topic import EmitterPlan
 from headrace.queries.emit.rules import EmittingRules
 from headrace.queries.emit.sent import SentEventRecord, SentOfEvent
 
@@ -48,25 +48,25 @@ _ASK_SECONDS = 0.5  # ends of partitions that are too low are asked for again at
 
 
 @dataclass(frozen=True)
-class MatchStart:
-    """The positions at which the partitions of a topic go on.
+class EmitterStart:
+    """The positions at which an emitter continues in the partitions of a topic.
 
     Attributes:
         positions: the position of each partition.
-        sent: the event that a partition goes on with, if records of it were sent, by partition.
+        sent: the event that a partition continues with, if records of it were sent, by partition.
         losses: sentences about events that can't be matched any more, or may be sent twice.
         records: number of records that were sent since the positions were committed.
         is_first: whether no positions are committed, or the brokers have lost them.
     """
 
-    positions: Mapping[TopicPartition, MatchedPosition]
+    positions: Mapping[TopicPartition, EmitterPosition]
     sent: Mapping[TopicPartition, SentOfEvent]
     losses: Collection[str] = ()
     records: int = 0
     is_first: bool = False
 
 
-def find_start(matched: MatchedTopic, failover_seconds: float = 10.0) -> MatchStart:
+def find_start(matched: EmitterPlan, failover_seconds: float = 10.0) -> EmitterStart:
     """Returns the positions to continue from.
 
     Args:
@@ -98,13 +98,13 @@ def find_start(matched: MatchedTopic, failover_seconds: float = 10.0) -> MatchSt
         for source, at in before.items()
     }
     logs = _logs(matched, live, reached, failover_seconds)
-    positions: dict[TopicPartition, MatchedPosition] = {}
+    positions: dict[TopicPartition, EmitterPosition] = {}
     sent: dict[TopicPartition, SentOfEvent] = {}
     losses: list[str] = []
     for source in sources:
         log, at, event = logs[source], known.get(source), last.get(source)
         scan_from = floors[matched.target(source)]
-        new = MatchedPosition(log.end, live.topic_id, target_id, scan_from, epoch=log.epoch)
+        new = EmitterPosition(log.end, live.topic_id, target_id, scan_from, epoch=log.epoch)
         if source in before:
             losses += _losses(source, reached[source], log)
             whole_to = log.end if log.cut is None else min(log.cut, log.end)
@@ -118,10 +118,10 @@ def find_start(matched: MatchedTopic, failover_seconds: float = 10.0) -> MatchSt
             positions[source] = replace(new, skipped=at.skipped, queries=at.queries)
         else:
             positions[source] = new if begins_at_end else replace(new, offset=log.first)
-    return MatchStart(positions, sent, losses, records, is_first=not marks_of_start)
+    return EmitterStart(positions, sent, losses, records, is_first=not marks_of_start)
 
 
-def _reached(at: MatchedPosition, offset: int) -> Position:
+def _reached(at: EmitterPosition, offset: int) -> Position:
     """Returns the position before which all events were matched, since ``at`` was committed."""
     return Position(offset, at.topic_id, offset, at.epoch)
 
@@ -137,7 +137,7 @@ def _losses(source: TopicPartition, at: Position, log: LogState) -> Iterator[str
 
 
 def _logs(
-    matched: MatchedTopic,
+    matched: EmitterPlan,
     live: LiveTopic,
     reached: Mapping[TopicPartition, Position],
     failover_seconds: float,
@@ -159,8 +159,8 @@ def _logs(
 
 
 def _going_on(
-    at: MatchedPosition, looked_at: int, sent: SentOfEvent | None, new: MatchedPosition, first: int
-) -> MatchedPosition:
+    at: EmitterPosition, looked_at: int, sent: SentOfEvent | None, new: EmitterPosition, first: int
+) -> EmitterPosition:
     """Returns the position at which a partition goes on.
 
     Args:
@@ -184,8 +184,8 @@ def _going_on(
 
 
 def with_queries(
-    start: MatchStart, rules: EmittingRules, schema_hash: str
-) -> dict[TopicPartition, MatchedPosition]:
+    start: EmitterStart, rules: EmittingRules, schema_hash: str
+) -> dict[TopicPartition, EmitterPosition]:
     """Returns the positions of a start, with the queries that later events are matched with.
 
     Args:
@@ -194,7 +194,7 @@ def with_queries(
         schema_hash: hash of the events' fields and event time.
     """
     rules_hash = rules.identities_hash
-    positions: dict[TopicPartition, MatchedPosition] = {}
+    positions: dict[TopicPartition, EmitterPosition] = {}
     for source, at in start.positions.items():
         before = at.queries
         is_known = before is not None and (before.hash == rules_hash or not rules.has_new)
@@ -204,25 +204,25 @@ def with_queries(
             # Records of the first event that were sent before may be for other queries.
             begins = (begin.get(source.partition, 0) for begin in rules.begins.values())
             since, scan_from = max(at.offset + (source in start.sent), *begins, 0), at.scan_from
-        queries = MatchedQueries(since, scan_from, rules_hash, rules.registry, schema_hash)
+        queries = CommittedQueries(since, scan_from, rules_hash, rules.registry, schema_hash)
         positions[source] = replace(at, queries=queries)
     return positions
 
 
 def committed_positions(
-    matched: MatchedTopic, sources: Collection[TopicPartition]
-) -> dict[TopicPartition, MatchedPosition]:
+    matched: EmitterPlan, sources: Collection[TopicPartition]
+) -> dict[TopicPartition, EmitterPosition]:
     """Returns the committed positions of partitions; partitions without one are left out."""
     offsets = committed(matched.config, matched.group, sources)
-    return {TopicPartition(o.topic, o.partition): MatchedPosition.of(o) for o in offsets}
+    return {TopicPartition(o.topic, o.partition): EmitterPosition.of(o) for o in offsets}
 
 
 def commit_positions(
-    matched: MatchedTopic, positions: Mapping[TopicPartition, MatchedPosition]
+    matched: EmitterPlan, positions: Mapping[TopicPartition, EmitterPosition]
 ) -> None:
     """Commits positions, which all have the same queries, and the mark of a start."""
     queries = next((at.queries for at in positions.values()), None)
-    marked = {**positions, matched.mark: MatchedPosition(0, queries=queries)}
+    marked = {**positions, matched.mark: EmitterPosition(0, queries=queries)}
     offsets = [
         confluent_kafka.TopicPartition(source.topic, source.partition, at.offset, at.metadata)
         for source, at in marked.items()
@@ -231,7 +231,7 @@ def commit_positions(
 
 
 def _sent_since(
-    matched: MatchedTopic, positions: Mapping[TopicPartition, MatchedPosition]
+    matched: EmitterPlan, positions: Mapping[TopicPartition, EmitterPosition]
 ) -> tuple[dict[TopicPartition, SentOfEvent], int]:
     """Returns the last sent event of each partition, and the number of records sent.
 
@@ -253,7 +253,7 @@ def _sent_since(
 
 
 def sent_behind(
-    matched: MatchedTopic, scan_from: Mapping[TopicPartition, int]
+    matched: EmitterPlan, scan_from: Mapping[TopicPartition, int]
 ) -> Iterator[SentEventRecord]:
     """Yields the records in the topic of matched events whose events are of these partitions.
 
@@ -287,7 +287,7 @@ def sent_behind(
             yield sent
 
 
-def _origin(matched: MatchedTopic, record: Record) -> Origin | None:
+def _origin(matched: EmitterPlan, record: Record) -> Origin | None:
     known = origins(headers_of(record) or ())
     is_ours = known and (known[-1].site, known[-1].topic) == (matched.site, matched.topic.name)
     return known[-1] if is_ours else None

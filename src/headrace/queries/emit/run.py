@@ -15,10 +15,10 @@ from headrace.project.check import LoadedProject
 from headrace.project.site_clusters import own_cluster
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.emit.emitter import EventEmitter
-from headrace.queries.emit.matched_topic import MatchedTopic, check_format
+from headrace.queries.emit.matched_topic import EmitterPlan, check_format
 from headrace.queries.emit.status import EmitterStatus
 from headrace.queries.match.held import RegistryReader
-from headrace.queries.registry.registrations import matched_topics
+from headrace.queries.registry.registrations import event_topics
 from headrace.queries.sample import newest_events
 from headrace.service.run import RunOptions, ServiceRun
 from headrace.service.status import StatusFolder
@@ -60,7 +60,7 @@ def matched_events_run(
     check_format(declared)
     own = own_cluster(settings)
     config = own.client_config(may_be_down=True)
-    matched = MatchedTopic(queries, declared, config, own.site)
+    matched = EmitterPlan(queries, declared, config, own.site)
     registry = RegistryReader(
         f"matched-events.{matched.name}",
         queries.queries_topic,
@@ -82,7 +82,7 @@ def _matched(project: LoadedProject, queries: StandingQueries, topic: str | None
     known = project.topics.get(topic or "")
     if known is not None:
         check_format(known)
-    topics = matched_topics(project, queries.name)
+    topics = event_topics(project, queries.name)
     if topic is None and len(topics) == 1:
         return next(iter(topics.values()))
     if not topics:

@@ -15,11 +15,11 @@ from headrace.kafka.client.client import high_watermarks, watermarks
 from headrace.kafka.read.log_cuts import Seen
 from headrace.links.source_epochs import source_epochs
 from headrace.model import TopicPartition
-from headrace.queries.emit.matched_position import MatchedPosition
-from headrace.queries.emit.matched_topic import MatchedTopic
-from headrace.queries.emit.outgoing import RuleColumns, matched_events
+from headrace.queries.emit.matched_position import EmitterPosition
+from headrace.queries.emit.matched_topic import EmitterPlan
+from headrace.queries.emit.outgoing import RuleColumns, outgoing_rows
 from headrace.queries.emit.positions import (
-    MatchStart,
+    EmitterStart,
     commit_positions,
     committed_positions,
 )
@@ -59,8 +59,8 @@ class RunningQuery:
         self,
         spark: SparkSession,
         columns: RuleColumns,
-        matched: MatchedTopic,
-        start: MatchStart,
+        matched: EmitterPlan,
+        start: EmitterStart,
         checkpoint: Path,
         *,
         has_short_batches: bool,
@@ -77,11 +77,11 @@ class RunningQuery:
         self._query = self._started(spark, start)
         self._began_at = time.monotonic()
 
-    def _started(self, spark: SparkSession, start: MatchStart) -> KafkaQuery:
+    def _started(self, spark: SparkSession, start: EmitterStart) -> KafkaQuery:
         matched = self._matched
         offsets = {source: at.offset for source, at in start.positions.items()}
         source = ReadTopic(matched.config, matched.topic.name, offsets, matched.group)
-        outgoing = partial(matched_events, matched=matched, columns=self.columns, sent=start.sent)
+        outgoing = partial(outgoing_rows, matched=matched, columns=self.columns, sent=start.sent)
         written = OutgoingRows(matched.config, outgoing)
         seconds = _SHORT_BATCH_SECONDS if self.has_short_batches else _BATCH_SECONDS
         trigger = {"realTime": f"{seconds} seconds"}
@@ -142,7 +142,7 @@ class RunningQuery:
         """Returns the lags of the committed positions, in offsets, by ``topic/partition``."""
         return lags_of(self._positions, self.source_ends())
 
-    def read_until(self, positions: Mapping[TopicPartition, MatchedPosition]) -> int:
+    def read_until(self, positions: Mapping[TopicPartition, EmitterPosition]) -> int:
         """Returns the number of offsets from the committed positions to these later positions."""
         offsets = {source: at.offset for source, at in positions.items()}
         return sum(lags_of(self._positions, offsets).values())
@@ -169,10 +169,10 @@ class RunningQuery:
         shutil.rmtree(self._checkpoint, ignore_errors=True)
         time.sleep(_SETTLE_SECONDS)
 
-    def _positions_behind(self, done: DoneBatches) -> dict[TopicPartition, MatchedPosition]:
+    def _positions_behind(self, done: DoneBatches) -> dict[TopicPartition, EmitterPosition]:
         seen = {source: Seen(at.offset, at.epoch) for source, at in self._positions.items()}
         epochs = source_epochs(self._matched.config, seen)
-        positions: dict[TopicPartition, MatchedPosition] = {}
+        positions: dict[TopicPartition, EmitterPosition] = {}
         for source, offset in done.positions.items():
             at = self._positions[source]
             queries = None if at.queries is None else replace(at.queries, registry=self.registry)
@@ -188,7 +188,7 @@ class RunningQuery:
 
 
 def lags_of(
-    positions: Mapping[TopicPartition, MatchedPosition], offsets: Mapping[TopicPartition, int]
+    positions: Mapping[TopicPartition, EmitterPosition], offsets: Mapping[TopicPartition, int]
 ) -> dict[str, int]:
     """Returns how many offsets lie between positions and later offsets, by ``topic/partition``."""
     return {

@@ -43,7 +43,7 @@ from headrace.queries.registry.topic import (
     query_records,
     write_registry,
 )
-from headrace.queries.rules import matched_queries
+from headrace.queries.rules import queries_matched_by
 
 MAX_CLOSE_IDS = 3
 _MAX_COMPARED_IDS = 1_000
@@ -116,12 +116,12 @@ def declared_queries(project: LoadedProject, name: str | None) -> StandingQuerie
     return declared[name]
 
 
-def matched_topics(project: LoadedProject, name: str) -> dict[str, Topic]:
+def event_topics(project: LoadedProject, name: str) -> dict[str, Topic]:
     """Returns the topics whose events a pipeline matches with these standing queries, by name."""
     return {
         source.topic.name: source.topic
         for pipeline in project.pipelines.values()
-        if any(queries.name == name for queries in matched_queries(pipeline))
+        if any(queries.name == name for queries in queries_matched_by(pipeline))
         for source in pipeline.sources
     }
 
@@ -368,7 +368,7 @@ class QueryRegistry:
         from headrace.queries.match.shape import compile_query
 
         tree = self._parse(text)
-        matched = matched_topics(self._project, self._queries.name)
+        matched = event_topics(self._project, self._queries.name)
         if tree.topic not in matched:
             known = ", ".join(sorted(matched)) or "none"
             raise QueryUnmatchedError(tree.topic, self._queries.name, known)

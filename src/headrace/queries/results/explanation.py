@@ -24,7 +24,7 @@ from headrace.queries.registry.registrations import (
 )
 from headrace.queries.registry.statements import checked_query
 from headrace.queries.results.batch_queries import BatchQueriesCheck
-from headrace.queries.rules import matched_queries
+from headrace.queries.rules import queries_matched_by
 from headrace.queries.sample import QuerySample, newest_events, sample_query
 from headrace.queries.windows.instance.owners import InstanceSlot, instance_slots
 from headrace.runtime.clock import now_in_ms
@@ -217,7 +217,7 @@ def late_event_count(config: ClientConfig, declared: StandingQueries, query_id: 
 
 
 def _matches(pipeline: Pipeline, declared: StandingQueries, topic: str) -> bool:
-    return any(queries.name == declared.name for queries in matched_queries(pipeline)) and any(
+    return any(queries.name == declared.name for queries in queries_matched_by(pipeline)) and any(
         source.topic.name == topic for source in pipeline.sources
     )
 

@@ -17,15 +17,15 @@ from headrace import StandingQueries, Topic
 from headrace.model import Json, TopicPartition
 from headrace.pipelines.source.decode import decoder_for
 from headrace.queries.emit import rules as rules_module
-from headrace.queries.emit.matched_topic import MatchedTopic
-from headrace.queries.emit.outgoing import RuleColumns, matched_events
+from headrace.queries.emit.matched_topic import EmitterPlan
+from headrace.queries.emit.outgoing import RuleColumns, outgoing_rows
 from headrace.queries.emit.rules import EmittingRules
 from headrace.queries.emit.sent import SentOfEvent
 from headrace.queries.match.held import RegistryPoint
 
 PARTITIONS = 3
 UNREADABLE = (b"", b"[]", b"{", b'{"country": 1}', b'{"country": "a", "views": 1}', None)
-MATCHED = MatchedTopic(
+MATCHED = EmitterPlan(
     StandingQueries("ads", partitions=2),
     Topic(TOPIC, Visit, event_time="at", partitions=PARTITIONS),
     {},
@@ -55,7 +55,7 @@ def records(spark, values):
 def sent(spark, values, rules, before=None):
     """Query and place in the list of values, of all that is sent."""
     columns = RuleColumns.of(rules, VISITS)
-    rows = matched_events(records(spark, values), MATCHED, columns, before or {})
+    rows = outgoing_rows(records(spark, values), MATCHED, columns, before or {})
     headers = f.element_at(f.col("headers"), -1)["value"].cast("string")
     pairs = []
     for row in rows.select("key", "topic", "partition", "value", headers.alias("origin")).collect():
@@ -153,7 +153,7 @@ def test_headers_say_where_an_event_is_and_what_it_matches(spark):
     own = records(spark, values).withColumn(
         "headers", f.array(f.struct(f.lit("own").alias("key"), f.lit(b"1").alias("value")))
     )
-    [row] = matched_events(own, MATCHED, RuleColumns.of(rules, VISITS), {}).collect()
+    [row] = outgoing_rows(own, MATCHED, RuleColumns.of(rules, VISITS), {}).collect()
     assert [(each.key, bytes(each.value)) for each in row.headers] == [
         ("own", b"1"),
         ("headrace-query-revision", b"1"),

@@ -8,8 +8,8 @@ import confluent_kafka
 import pytest
 
 from headrace.model import TopicPartition
-from headrace.queries.emit.matched_position import MatchedPosition
-from headrace.queries.emit.positions import MatchStart, with_queries
+from headrace.queries.emit.matched_position import EmitterPosition
+from headrace.queries.emit.positions import EmitterStart, with_queries
 from headrace.queries.emit.rules import EmittingRules
 from headrace.queries.emit.sent import SentOfEvent
 from headrace.queries.match.held import RegistryPoint
@@ -26,13 +26,13 @@ def start(places=BEGIN, before=None, sent=None):
     ``before``: with the queries of then.
     """
     positions = {
-        source: MatchedPosition(
+        source: EmitterPosition(
             *(offset, "id", "target", scan_from, "host-1"),
             queries=before[source].queries if before else None,
         )
         for source, (offset, scan_from) in places.items()
     }
-    return MatchStart(positions, sent or {})
+    return EmitterStart(positions, sent or {})
 
 
 def matched(start, rules, schema="schema"):
@@ -99,12 +99,12 @@ def committed(offset, metadata):
 
 def test_what_is_committed_is_read_at_the_offset_of_now():
     position = matched(start(), rules("a"))[FIRST]
-    assert MatchedPosition.of(committed(100, position.metadata)) == position
-    assert MatchedPosition.of(committed(90, position.metadata)) == replace(position, offset=90)
+    assert EmitterPosition.of(committed(100, position.metadata)) == position
+    assert EmitterPosition.of(committed(90, position.metadata)) == replace(position, offset=90)
     without = replace(position, queries=None)
-    assert MatchedPosition.of(committed(100, without.metadata)) == without
+    assert EmitterPosition.of(committed(100, without.metadata)) == without
 
 
 @pytest.mark.parametrize("metadata", ["", "id 7 instance", "{}", '{"offset":1,"queries":{}}', "["])
 def test_what_another_program_has_committed_is_an_offset_alone(metadata):
-    assert MatchedPosition.of(committed(100, metadata)) == MatchedPosition(100)
+    assert EmitterPosition.of(committed(100, metadata)) == EmitterPosition(100)

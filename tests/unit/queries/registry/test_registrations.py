@@ -29,7 +29,7 @@ from headrace.queries.registry.registrations import (
     QueryRegistry,
     QueryState,
     cancel_query,
-    matched_topics,
+    event_topics,
     register_query,
     registered_queries,
     registered_query,
@@ -170,8 +170,8 @@ def test_without_a_max_ttl_a_query_lives_until_it_is_cancelled(load, clock, topi
 
 
 def test_a_query_whose_events_no_pipeline_matches_is_refused(project):
-    assert list(matched_topics(project, "ads")) == ["clicks"]
-    assert matched_topics(project, "other") == {}
+    assert list(event_topics(project, "ads")) == ["clicks"]
+    assert event_topics(project, "other") == {}
     with pytest.raises(QueryUnmatchedError, match="matched 'clicks'") as raised:
         register_query(project, "SELECT count(*) FROM views")
     assert 'Pipeline("match-views", views, MatchQueries(ads))' in str(raised.value)

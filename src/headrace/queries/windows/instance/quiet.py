@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.kafka.read.cluster import LivePositions
@@ -13,8 +12,8 @@ QUIET_MS = 10_000
 
 
 @dataclass
-class _Matched:
-    """The state of a topic, as of its ticks.
+class _TopicProgress:
+    """How far a topic of events is matched, as of its ticks.
 
     Attributes:
         topic_id: the id of the topic; empty if it is not known.
@@ -40,9 +39,6 @@ class _Matched:
     def is_of_another_topic(self, topic_id: str) -> bool:
         return bool(self.topic_id and topic_id) and self.topic_id != topic_id
 
-    def has_matched(self, ends: Mapping[int, int]) -> bool:
-        return all(self.positions.get(partition, 0) >= end for partition, end in ends.items())
-
 
 class QuietTopics:
     """The topics whose events are matched, and which of these topics are idle.
@@ -54,7 +50,7 @@ class QuietTopics:
     """
 
     def __init__(self) -> None:
-        self._topics: dict[str, _Matched] = {}
+        self._topics: dict[str, _TopicProgress] = {}
 
     @property
     def topics(self) -> list[str]:
@@ -68,16 +64,16 @@ class QuietTopics:
             tick: the next tick of the partition.
             now_ms: the monotonic clock, in milliseconds.
         """
-        matched = self._topics.setdefault(tick.topic, _Matched())
-        if matched.is_of_another_topic(tick.topic_id):
-            matched.positions.clear()
-        matched.topic_id = tick.topic_id or matched.topic_id
-        if any(matched.positions.get(p, -1) < at for p, at in tick.positions.items()):
-            matched.positions |= tick.positions
-            matched.start_over(now_ms)
+        progress = self._topics.setdefault(tick.topic, _TopicProgress())
+        if progress.is_of_another_topic(tick.topic_id):
+            progress.positions.clear()
+        progress.topic_id = tick.topic_id or progress.topic_id
+        if any(progress.positions.get(p, -1) < at for p, at in tick.positions.items()):
+            progress.positions |= tick.positions
+            progress.start_over(now_ms)
         if tick.event_us is not None:
-            before_us = tick.event_us if matched.event_us is None else matched.event_us
-            matched.event_us = max(tick.event_us, before_us)
+            before_us = tick.event_us if progress.event_us is None else progress.event_us
+            progress.event_us = max(tick.event_us, before_us)
 
     def event_us(self, topic: str, live: LivePositions | None, asked_ms: int) -> int | None:
         """Returns the event clock of an idle topic, or ``None`` if the topic was not idle.
@@ -89,15 +85,15 @@ class QuietTopics:
             asked_ms: when the end offsets were requested, by the monotonic clock, in milliseconds.
                 The event clock is that of this time: the process may have been frozen since.
         """
-        matched = self._topics[topic]
+        progress = self._topics[topic]
         if (
             live is None
-            or matched.is_of_another_topic(live.topic_id)
-            or not matched.has_matched(live.latest)
+            or progress.is_of_another_topic(live.topic_id)
+            or any(progress.positions.get(p, 0) < end for p, end in live.latest.items())
         ):
-            matched.start_over(asked_ms)
-        quiet_ms = asked_ms - matched.since_ms
-        if matched.event_us is None or quiet_ms < QUIET_MS:
+            progress.start_over(asked_ms)
+        quiet_ms = asked_ms - progress.since_ms
+        if progress.event_us is None or quiet_ms < QUIET_MS:
             return None
-        matched.quiet_us = matched.event_us + (quiet_ms - QUIET_MS) * 1000
-        return matched.quiet_us
+        progress.quiet_us = progress.event_us + (quiet_ms - QUIET_MS) * 1000
+        return progress.quiet_us
