@@ -7,9 +7,9 @@ import sys
 from dataclasses import asdict
 
 from headrace.kafka.group.group_member import GroupMember
-from headrace.links.mirror.copying import Copier
 from headrace.links.mirror.instance import MirrorInstance
 from headrace.links.mirror.link import Link
+from headrace.links.source_reader import SourceReader
 
 RUNS, BEFORE_METADATA, BEFORE_OFFSETS = "runs", "before-metadata", "before-offsets"
 
@@ -33,25 +33,25 @@ class FrozenMember(GroupMember):
         return super().metadata()
 
 
-class FrozenCopier(Copier):
+class FrozenReader(SourceReader):
     frozen = False
 
-    def _check_topics(self, partitions):
-        super()._check_topics(partitions)
-        if not FrozenCopier.frozen:
-            FrozenCopier.frozen = True
+    def check_topics(self, ids):
+        super().check_topics(ids)
+        if not FrozenReader.frozen:
+            FrozenReader.frozen = True
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
 if __name__ == "__main__":
     from headrace.links import instance as transfer
-    from headrace.links.mirror import instance as mirror
+    from headrace.links.mirror import copying
 
     link, freezes = Link(**json.loads(sys.argv[1])), sys.argv[2]
     if freezes == BEFORE_METADATA:
         transfer.GroupMember = FrozenMember
     if freezes == BEFORE_OFFSETS:
-        mirror.Copier = FrozenCopier
+        copying.SourceReader = FrozenReader
     found = MirrorInstance(link)
     signal.signal(signal.SIGTERM, lambda *_: found.stop())
     found.run(lambda _: None)

@@ -68,20 +68,49 @@ class Carrier(Protocol[NewStart]):
         """Moves these no more. What is in the transaction of them was committed before."""
 
     def move(self, seconds: float) -> None:
-        """Takes records into the transaction; waits ``seconds`` for the first."""
+        """Takes records into the transaction; waits ``seconds`` for the first.
+
+        Raises:
+            SourceChangedError: if a source does not have the next record of a partition.
+            LinkRecordError: if a record can't be written to the target as it is.
+            RejectedBatchError: if the target has refused records.
+            AuthorizationError: if an ACL is missing at a site.
+            SinkError: if the target takes no records of a topic.
+            TransactionFencedError, TransactionUnsettledError: if the transaction can't continue.
+            BrokersLostError: if the client has lost the source's brokers.
+            BrokerUnreachableError: if the brokers do not answer.
+            KafkaException: if an error of a site is permanent.
+        """
 
     def commit(self, group: Any) -> Counter[str]:
-        """Ends the transaction.
+        """Ends the transaction: its records are there for readers, and its positions are kept.
 
         Args:
-            group: metadata of the group, as this instance is a member of it.
+            group: metadata of the group at the target, as this instance is a member of it. Of an
+                instance that is no member any more, the brokers refuse the transaction.
 
         Returns:
             what was in the transaction, by the names of the counters of its status.
+
+        Raises:
+            TransactionUnsettledError: if it may have been committed or not.
+            TransactionFencedError: if another instance has the partitions, or the transaction took
+                longer than ten seconds.
+            RejectedBatchError: if the target has refused records.
+            SourceChangedError: if a topic was deleted or recreated since its records were read.
+            AuthorizationError: if an ACL is missing at a site.
+            SinkError: if the target takes no records of a topic.
+            BrokerUnreachableError: if the source's brokers do not answer.
         """
 
     def check_topics(self) -> None:
-        """Looks for topics that were deleted: of an idle one, the client may not be told."""
+        """Looks for topics that were deleted: the client may not notice it of an idle one.
+
+        Raises:
+            SourceChangedError: if one was deleted or recreated.
+            AuthorizationError: if an ACL is missing at the source.
+            BrokerUnreachableError: if the source's brokers do not answer.
+        """
 
     def close(self) -> None:
         """Gives up what is not committed."""

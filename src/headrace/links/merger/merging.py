@@ -8,16 +8,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import confluent_kafka
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
-
 from headrace.errors import LinkRecordError, TopicMissingError
-from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client.client import consumer, describe, high_watermarks
+from headrace.kafka.client.client import high_watermarks
 from headrace.kafka.client.headers import headers_of
-from headrace.kafka.client.lost_brokers import IdleCheck
 from headrace.kafka.read.log_cuts import epoch_of
-from headrace.links.instance import SourceChangedError
+from headrace.links.instance import Carrier, SourceChangedError
 from headrace.links.merger.clock import InputClock
 from headrace.links.merger.order import Pending
 from headrace.links.merger.plan import ClockSource, MergePlan
@@ -28,11 +23,11 @@ from headrace.links.merger.target_partition import (
     Written,
     value_bytes,
 )
+from headrace.links.source_reader import SourceReader
 from headrace.links.target import Rejection
 from headrace.links.writing import NO_TIMESTAMP_MS, TransferWriter
 from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
-from headrace.runtime.instance_name import process_name
 
 LATE_HEADER = "headrace-late"
 """Header of a record that is not in order, with the reason."""
@@ -54,17 +49,10 @@ _ASK_SECONDS = 0.2
 _COMMIT_ALL_SECONDS = 3600.0
 _WARN_SECONDS = 60.0
 _WAITING_BYTES = 128 * 1024 * 1024  # of all inputs together, as `Merging.waiting_records`
-_READING = {
-    "fetch.message.max.bytes": "1048576",
-    "queued.min.messages": "50000",
-    "queued.max.messages.kbytes": "32768",
-    "fetch.queue.backoff.ms": "10",  # by default a queue that is full is filled again after 1 s
-    "fetch.wait.max.ms": "50",
-    "check.crcs": "true",
-}
+_READING = {"queued.max.messages.kbytes": "32768", "fetch.wait.max.ms": "50"}
 
 
-class Merging:
+class Merging(Carrier[OutputPosition]):
     """Merges into the partitions it was given. Used on one thread, until it raises.
 
     Args:
@@ -101,8 +89,7 @@ class Merging:
         self._writer = TransferWriter(
             plan.transfer_target, transactional_id, one_by_one=self._alone
         )
-        self._reader = self._new_reader()
-        self._idle_check = IdleCheck(plan.config)
+        self._reader = SourceReader(plan.name, plan.group, plan.config, _READING)
         self._outputs: dict[TopicPartition, TargetPartition] = {}
         self._inputs: dict[tuple[str, int], tuple[TargetPartition, SourcePartition]] = {}
         self._uncommitted: Counter[str] = Counter()
@@ -115,13 +102,11 @@ class Merging:
 
     @property
     def is_full(self) -> bool:
-        """Whether the transaction is to end before its time."""
         counts = self._uncommitted
         most = _FULL_RECORDS_ALONE if self._alone else _FULL_RECORDS
         return counts["records"] + counts["late"] >= most or counts["value_bytes"] >= _FULL_BYTES
 
     def add(self, starts: Mapping[TopicPartition, OutputPosition]) -> None:
-        """Merges further partitions, from their positions on."""
         for target, positions in starts.items():
             inputs = [
                 self._new_input(source, place, start)
@@ -132,21 +117,17 @@ class Merging:
             output = self._outputs[target] = TargetPartition(target, inputs)
             for input_ in inputs:
                 self._inputs[input_.source.topic, input_.source.partition] = (output, input_)
-        # A new one: a client that is given a partition again may begin where it was before. What
-        # waits is kept, and each input goes on after the last record that was read.
-        self._reader.close()
-        self._reader = self._new_reader()
-        self._reader.assign([_at(input_) for _, input_ in self._inputs.values()])
+        # What waits is kept, and each input continues after the last record that was read.
+        self._reader.assign({input_.source: input_.seen for _, input_ in self._inputs.values()})
         self._pause([input_ for _, input_ in self._inputs.values() if input_.is_paused])
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Merges these no more. What is in the transaction of them was committed before."""
         outputs = [self._outputs.pop(p) for p in partitions if p in self._outputs]
         self._ready -= set(partitions)
         gone = [input_ for output in outputs for input_ in output.inputs]
         for input_ in gone:
             del self._inputs[input_.source.topic, input_.source.partition]
-        self._reader.incremental_unassign([_plain(input_) for input_ in gone])
+        self._reader.remove([input_.source for input_ in gone])
 
     def lags(self) -> dict[TopicPartition, int | None]:
         """Returns, by partition of a source, the offsets from the first record that is not written.
@@ -154,7 +135,8 @@ class Merging:
         The end is that of the last fetch; ``None``: nothing was fetched yet.
         """
         return {
-            input_.source: self._lag(output, input_) for output, input_ in self._inputs.values()
+            input_.source: self._reader.lag(input_.source, output.position(input_).offset)
+            for output, input_ in self._inputs.values()
         }
 
     def sorted_to_ms(self) -> dict[TopicPartition, int | None]:
@@ -173,24 +155,11 @@ class Merging:
         return [input_.source for _, input_ in self._inputs.values() if input_.clock.is_idle]
 
     def move(self, seconds: float) -> None:
-        """Reads up to 5,000 records, and writes those whose turn has come into the transaction.
-
-        Raises:
-            SourceChangedError: if a source does not have the next record of a partition.
-            LinkRecordError: if the target does not take a record.
-            RejectedBatchError: if the target has refused records.
-            AuthorizationError: if an ACL is missing.
-            SinkError: if the target takes no records of a topic.
-            TransactionFencedError, TransactionUnsettledError: if the transaction can't go on.
-            BrokersLostError: if the client has lost the brokers.
-            BrokerUnreachableError: if the brokers do not answer.
-            KafkaException: if an error is permanent.
-        """
+        """Reads up to 5,000 records, and writes those whose turn has come into the transaction."""
         limit = _FULL_RECORDS_ALONE if self._alone else self.take_records
-        messages = self._reader.consume(limit, 0 if self._ready else seconds)
-        self._idle_check.check(self._reader, has_received=bool(messages))
+        records, ends = self._reader.read(limit, 0 if self._ready else seconds)
         try:
-            self._merge(messages)
+            self._merge(records, ends)
         except LinkRecordError:
             self._is_partial = True
             raise
@@ -198,20 +167,10 @@ class Merging:
         self._writer.poll()
 
     def commit(self, group: Any) -> Counter[str]:
-        """Ends the transaction: its records are there for readers, and its positions are kept.
+        """Ends the transaction.
 
         After a record that the target does not take, nothing is committed: positions would be
         those of records after it, too.
-
-        Raises:
-            TransactionUnsettledError: if it may have been committed or not.
-            TransactionFencedError: if another instance has the partitions, or the transaction took
-                longer than ten seconds.
-            RejectedBatchError: if the target has refused records.
-            SourceChangedError: if a topic was deleted or recreated since its records were read.
-            AuthorizationError: if an ACL is missing.
-            SinkError: if the target takes no records of a topic.
-            BrokerUnreachableError: if the brokers do not answer.
         """
         positions = [(input_, output.position(input_)) for output, input_ in self._inputs.values()]
         is_due = time.monotonic() >= self._commit_all_at
@@ -231,17 +190,9 @@ class Merging:
         return counts
 
     def check_topics(self) -> None:
-        """Looks for topics that were deleted: of an idle one, the client may not be told.
-
-        Raises:
-            SourceChangedError: if one was deleted or recreated.
-            AuthorizationError: if an ACL is missing.
-            BrokerUnreachableError: if the brokers do not answer.
-        """
         self._check_topics([input_ for _, input_ in self._inputs.values()])
 
     def close(self) -> None:
-        """Gives up what is not committed."""
         self._writer.close()
         self._reader.close()
 
@@ -265,8 +216,11 @@ class Merging:
         clock = InputClock(place, self._plan.allowed_lateness_ms, start.time_ms)
         return SourcePartition.begin(source, self._plan.sources[source.topic], start, clock)
 
-    def _merge(self, messages: list[Any]) -> None:
-        self._ready |= self._sort_in(messages)
+    def _merge(self, records: list[Any], ends: Mapping[tuple[str, int], int]) -> None:
+        self._ready |= self._sort_in(records)
+        for source in ends.keys() & self._inputs.keys():
+            _, input_ = self._inputs[source]
+            input_.next = max(input_.next, ends[source])
         if time.monotonic() >= self._ask_at:
             self._ask()
             self._ready |= {t for t, output in self._outputs.items() if output.first is not None}
@@ -289,22 +243,15 @@ class Merging:
     def _sort_in(self, messages: list[Any]) -> set[TopicPartition]:
         """Puts records where they wait; returns the outputs that they may move."""
         taken: dict[tuple[str, int], list[Pending]] = {}
-        notes: list[tuple[SourcePartition | None, Any, KafkaError]] = []
         for message in messages:
             source = (message.topic(), message.partition())
-            # None: the client had fetched it of a partition that went meanwhile.
             known = self._inputs.get(source)
-            error = message.error()
-            if error is not None:
-                notes.append((known and known[1], message, error))
-            elif known is not None:
+            if known is not None:
                 place = known[1].clock.place
                 record = (message.timestamp()[1], place, message.offset(), message)
                 taken.setdefault(source, []).append(record)
         for source, records in taken.items():
             self._put(*self._inputs[source], records)
-        for note in notes:  # the end of a partition comes after its records
-            self._note(*note)
         return {self._inputs[source][0].target for source in taken}
 
     def _put(
@@ -411,58 +358,15 @@ class Merging:
         for input_ in inputs:
             input_.is_paused = True
         if inputs:
-            self._reader.pause([_plain(input_) for input_ in inputs])
+            self._reader.pause([input_.source for input_ in inputs])
 
     def _resume(self, inputs: Collection[SourcePartition]) -> None:
         for input_ in inputs:
             input_.is_paused = False
         if inputs:
-            self._reader.resume([_plain(input_) for input_ in inputs])
-
-    def _lag(self, output: TargetPartition, input_: SourcePartition) -> int | None:
-        try:
-            _, end = self._reader.get_watermark_offsets(_plain(input_), cached=True)
-        except KafkaException:  # the client has not begun with it
-            return None
-        return None if end == OFFSET_INVALID else max(end - output.position(input_).offset, 0)
-
-    def _note(self, input_: SourcePartition | None, message: Any, error: KafkaError) -> None:
-        """Handles what the reader is told beside records."""
-        means = meaning(error)
-        if means in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
-            _LOG.warning("%s: %s", self._plan.name, error.str())
-        elif means in {Meaning.NO_RECORD, Meaning.TRUNCATED, Meaning.MISSING}:
-            raise SourceChangedError(error.str())
-        elif means is Meaning.FORBIDDEN:
-            topics = message.topic() or ", ".join(self._plan.topics)
-            raise forbidden(self._plan.config, "READ", f"topic {topics}")
-        elif means is not Meaning.END:
-            raise KafkaException(error)
-        elif input_ is not None:  # markers of transactions after the last record are no records
-            input_.next = max(input_.next, message.offset())
+            self._reader.resume([input_.source for input_ in inputs])
 
     def _check_topics(self, inputs: Collection[SourcePartition]) -> None:
-        """Checks that what was read is of the topics that the positions belong to."""
-        topics = describe(self._plan.config, {input_.source.topic for input_ in inputs})
-        for input_ in inputs:
-            topic = topics.get(input_.source.topic)
-            if topic is None or topic.topic_id != input_.start.topics[topic.name]:
-                raise SourceChangedError(f"topic {input_.source.topic} was deleted or recreated")
-
-    def _new_reader(self) -> confluent_kafka.Consumer:
-        config = {"client.id": process_name()} | dict(self._plan.config)
-        return consumer(config, self._plan.group, _READING)
-
-
-def _at(input_: SourcePartition) -> confluent_kafka.TopicPartition:
-    """What the reader is assigned: with the epoch, it notices a log that was truncated."""
-    offset, epoch = (
-        (input_.next, -1) if input_.next < input_.read_to else (input_.read_to, input_.epoch)
-    )
-    return confluent_kafka.TopicPartition(
-        input_.source.topic, input_.source.partition, offset, "", epoch
-    )
-
-
-def _plain(input_: SourcePartition) -> confluent_kafka.TopicPartition:
-    return confluent_kafka.TopicPartition(input_.source.topic, input_.source.partition)
+        self._reader.check_topics(
+            {(at.source.topic, at.start.topics[at.source.topic]) for at in inputs}
+        )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from headrace.kafka.read.log_cuts import Seen
 from headrace.links.merger.clock import InputClock
 from headrace.links.merger.order import OrderKey, Pending, SortedOutput
 from headrace.links.merger.plan import ClockSource
@@ -75,6 +76,13 @@ class SourcePartition:
     ) -> SourcePartition:
         """Returns an input that goes on from its position."""
         return cls(source, clock_source, start, clock, start.offset, start.read_to, start.epoch)
+
+    @property
+    def seen(self) -> Seen:
+        """The next offset to read, and the epoch of the record before it, where that is known."""
+        if self.next < self.read_to:
+            return Seen(self.next)
+        return Seen(self.read_to, self.epoch)
 
     @property
     def is_read_again(self) -> bool:

@@ -12,6 +12,7 @@ from headrace.errors import AuthorizationError, LinkRecordError
 from headrace.kafka.client.client import LiveTopic
 from headrace.kafka.origin import ORIGIN
 from headrace.kafka.read.resume import Position
+from headrace.links import source_reader
 from headrace.links.instance import SourceChangedError
 from headrace.links.mirror import copying
 from headrace.links.mirror.copying import Copier
@@ -83,9 +84,9 @@ class Fakes:
 @pytest.fixture
 def fakes(monkeypatch):
     made = Fakes()
-    monkeypatch.setattr(copying, "consumer", made.consumer)
+    monkeypatch.setattr(source_reader, "consumer", made.consumer)
     monkeypatch.setattr(copying, "TransferWriter", made.writer)
-    monkeypatch.setattr(copying, "describe", made.describe)
+    monkeypatch.setattr(source_reader, "describe", made.describe)
     return made
 
 
@@ -171,7 +172,7 @@ def test_a_broker_of_the_source_that_is_silent_is_left_within_the_time_of_the_pr
 ):
     Copier(LINK, "id")
     assert fakes.config["socket.timeout.ms"] == "20000"
-    assert fakes.config["client.id"] == copying.process_name()
+    assert fakes.config["client.id"] == source_reader.process_name()
     Copier(Link("m", "g", "waw", "central", SOURCE | {"socket.timeout.ms": "5000"}, {}, {}), "id")
     assert fakes.config["socket.timeout.ms"] == "5000"
 

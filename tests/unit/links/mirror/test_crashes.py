@@ -7,6 +7,7 @@ import pytest
 
 from headrace.kafka.client.client import LiveTopic
 from headrace.kafka.read.resume import Position
+from headrace.links import source_reader
 from headrace.links.mirror import copying
 from headrace.links.mirror.copying import Copier
 from headrace.links.mirror.link import Link
@@ -101,9 +102,9 @@ def sites(monkeypatch):
 
     def make(steps):
         made = Sites(steps)
-        monkeypatch.setattr(copying, "consumer", made.consumer)
+        monkeypatch.setattr(source_reader, "consumer", made.consumer)
         monkeypatch.setattr(copying, "TransferWriter", made.writer)
-        monkeypatch.setattr(copying, "describe", lambda *_: {"a": LiveTopic("a", "id", 1, 1)})
+        monkeypatch.setattr(source_reader, "describe", lambda *_: {"a": LiveTopic("a", "id", 1, 1)})
         return made
 
     return make

@@ -1,0 +1,145 @@
+"""Reads records of the partitions that an instance of a mirror or a merger has."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+
+from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
+from headrace.kafka.client.client import ClientConfig, consumer, describe
+from headrace.kafka.client.lost_brokers import IdleCheck
+from headrace.kafka.client.partitions import client_partition, client_partitions
+from headrace.kafka.read.log_cuts import Seen
+from headrace.links.instance import SourceChangedError
+from headrace.links.target import naming_site
+from headrace.model import TopicPartition
+from headrace.runtime.instance_name import process_name
+
+_LOG = logging.getLogger("headrace.transfer")
+_READING = {
+    "fetch.message.max.bytes": "1048576",
+    "queued.min.messages": "50000",
+    "fetch.queue.backoff.ms": "10",  # by default a queue that is full is filled again after 1 s
+    "check.crcs": "true",
+}
+
+
+class SourceReader:
+    """Reads partitions from given positions, in no consumer group. Used on one thread.
+
+    Args:
+        name: of the mirror or merger.
+        group: by which brokers know the consumer.
+        config: librdkafka's settings of the cluster, secrets revealed.
+        tuning: further settings of the consumer.
+        site: of the cluster; named in errors. Empty: the project has one site.
+    """
+
+    def __init__(
+        self, name: str, group: str, config: ClientConfig, tuning: ClientConfig, site: str = ""
+    ) -> None:
+        self._name, self._config = f"{name}: site {site}" if site else name, config
+        self._naming = functools.partial(naming_site, site) if site else contextlib.nullcontext
+        self._new_consumer = functools.partial(
+            consumer, {"client.id": process_name()} | dict(config), group, _READING | dict(tuning)
+        )
+        self._consumer = self._new_consumer()
+        self._idle_check = IdleCheck(config)
+
+    def assign(self, positions: Mapping[TopicPartition, Seen]) -> None:
+        """Reads these partitions alone; with an epoch, a log that was truncated is noticed."""
+        # A new consumer: one that gets a partition again may continue where it was before.
+        self._consumer.close()
+        self._consumer = self._new_consumer()
+        self._consumer.assign(
+            [client_partition(p, seen.offset, epoch=seen.epoch) for p, seen in positions.items()]
+        )
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stops reading partitions. Records that the client has already may still be returned."""
+        self._consumer.incremental_unassign(client_partitions(partitions))
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads no further in partitions until :meth:`resume`."""
+        self._consumer.pause(client_partitions(partitions))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Continues with partitions."""
+        self._consumer.resume(client_partitions(partitions))
+
+    def read(self, limit: int, seconds: float) -> tuple[list[Any], dict[tuple[str, int], int]]:
+        """Returns up to ``limit`` records, and the offsets at the ends of partitions it reached.
+
+        An end may be behind markers of transactions, which are no records.
+
+        Args:
+            limit: of records and events together.
+            seconds: how long the first record is waited for.
+
+        Raises:
+            SourceChangedError: if the source does not have the next record of a partition.
+            AuthorizationError: if reading a topic is not allowed.
+            BrokersLostError: if only a new consumer can continue.
+            KafkaException: if an error is permanent.
+        """
+        messages = self._consumer.consume(limit, seconds)
+        self._idle_check.check(self._consumer, has_received=bool(messages))
+        records: list[Any] = []
+        ends: dict[tuple[str, int], int] = {}
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif meaning(error) is Meaning.END:
+                ends[message.topic(), message.partition()] = message.offset()
+            else:
+                self._check(error, message.topic())
+        return records, ends
+
+    def lag(self, partition: TopicPartition, offset: int) -> int | None:
+        """Returns the offsets from ``offset`` to the end of the last fetch; ``None``: none yet."""
+        try:
+            _, end = self._consumer.get_watermark_offsets(client_partition(partition), cached=True)
+        except KafkaException:  # the client has not started with it
+            return None
+        return None if end == OFFSET_INVALID else max(end - offset, 0)
+
+    def check_topics(self, ids: Collection[tuple[str, str]]) -> None:
+        """Checks that topics, by their names, have the ids that positions belong to.
+
+        The client may not notice that an idle topic was deleted.
+
+        Raises:
+            SourceChangedError: if one was deleted or recreated.
+            AuthorizationError: if an ACL is missing.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        with self._naming():
+            topics = describe(self._config, {name for name, _ in ids})
+        for name, topic_id in ids:
+            topic = topics.get(name)
+            if topic is None or topic.topic_id != topic_id:
+                raise SourceChangedError(f"topic {name} was deleted or recreated")
+
+    def close(self) -> None:
+        """Closes the consumer."""
+        self._consumer.close()
+
+    def _check(self, error: KafkaError, topic: str | None) -> None:
+        """Raises an error that the client does not recover from."""
+        means = meaning(error)
+        if means in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
+            _LOG.warning("%s: %s", self._name, error.str())
+        elif means in {Meaning.NO_RECORD, Meaning.TRUNCATED, Meaning.MISSING}:
+            raise SourceChangedError(error.str())
+        elif means is Meaning.FORBIDDEN:
+            topics = {topic} if topic else {place.topic for place in self._consumer.assignment()}
+            with self._naming():
+                raise forbidden(self._config, "READ", f"topic {', '.join(sorted(topics))}")
+        else:
+            raise KafkaException(error)
