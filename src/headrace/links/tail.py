@@ -24,6 +24,7 @@ from headrace.kafka.client.client import (
     latest_offsets,
 )
 from headrace.kafka.client.headers import headers_of
+from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.origin import Origin, origins
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
@@ -64,7 +65,8 @@ def last_origins(copies: Copies) -> dict[TopicPartition, Origin]:
         BrokerUnreachableError: if its brokers do not answer for 30 s.
     """
     with naming_site(copies.site):
-        firsts, ends = _bounds(copies)
+        ends = {at: end for at, (end, _) in latest_offsets(copies.config, copies.sources).items()}
+        firsts = earliest_offsets(copies.config, ends)
         last: dict[TopicPartition, Origin] = {}
         begins = ends
         look = _FIRST_LOOK_OFFSETS
@@ -105,12 +107,6 @@ def offsets_since(
     return offsets
 
 
-def _bounds(copies: Copies) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    ends = latest_offsets(copies.config, copies.sources)
-    firsts = earliest_offsets(copies.config, ends)
-    return firsts, {copy: end for copy, (end, _) in ends.items()}
-
-
 def _origins_between(
     copies: Copies,
     begins: Mapping[TopicPartition, int],
@@ -121,7 +117,7 @@ def _origins_between(
     if not begins:
         return
     reader = consumer(copies.config, copies.group, tuning)
-    reader.assign(_at(begins))
+    reader.assign([client_partition(copy, begin) for copy, begin in begins.items()])
     open_ = set(begins)
     deadline = time.monotonic() + _SILENCE_SECONDS
     try:
@@ -150,17 +146,10 @@ def _begin_again(
 ) -> bool:
     """Reads a partition from its first record; whether there is one before ``end``."""
     first = earliest_offsets(config, [copy])[copy]
-    reader.incremental_unassign([confluent_kafka.TopicPartition(copy.topic, copy.partition)])
+    reader.incremental_unassign([client_partition(copy)])
     if first < end:
-        reader.incremental_assign(_at({copy: first}))
+        reader.incremental_assign([client_partition(copy, first)])
     return first < end
-
-
-def _at(begins: Mapping[TopicPartition, int]) -> list[confluent_kafka.TopicPartition]:
-    return [
-        confluent_kafka.TopicPartition(copy.topic, copy.partition, at)
-        for copy, at in begins.items()
-    ]
 
 
 def _origin(copies: Copies, copy: TopicPartition, message: Any) -> Origin | None:

@@ -125,7 +125,7 @@ def _mirrored_topic(settings: Settings, mirror: Mirror, topic: str) -> CopiedTop
         topic,
         link.copies[topic],
         positions,
-        link.is_sent,
+        link.filter.is_copied_column,
         accepted_folder(settings, link.group).read,
     )
 

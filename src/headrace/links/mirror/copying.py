@@ -7,10 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import confluent_kafka
-
 from headrace.kafka.client.headers import headers_of
-from headrace.kafka.origin import ORIGIN, origin_prefix, origins
+from headrace.kafka.client.partitions import client_partition
+from headrace.kafka.origin import ORIGIN, origin_prefix
 from headrace.kafka.read.log_cuts import epoch_of
 from headrace.kafka.read.resume import Position
 from headrace.links.instance import Carrier, SourceChangedError
@@ -61,12 +60,6 @@ class _Partition:
         """The next record to copy."""
         return Position(self.next, self.topic_id, self.read_to, self.epoch)
 
-    @property
-    def offset(self) -> confluent_kafka.TopicPartition:
-        """What is committed for it."""
-        copy, metadata = self.copy, self.position.metadata
-        return confluent_kafka.TopicPartition(copy.topic, copy.partition, self.next, metadata)
-
 
 class Copier(Carrier[Position]):
     """Copies the partitions it was given. Used on one thread, until it raises.
@@ -100,7 +93,7 @@ class Copier(Carrier[Position]):
         self._uncommitted: Counter[str] = Counter()
         self._source_ends = SourceEnds(link.source) if link.tells_times else None
         self._told_ms = 0
-        self._passed_sites = link.passed_sites
+        self._is_copied = link.filter.is_copied
 
     @property
     def is_full(self) -> bool:
@@ -167,7 +160,8 @@ class Copier(Carrier[Position]):
         self._writer.begin()  # also for offsets alone: at the start, and after what is not sent
         self._writer.flush()
         self._reader.check_topics({(at.source.topic, at.topic_id) for at in moved})
-        self._writer.commit([partition.offset for partition in moved], group)
+        offsets = [client_partition(at.copy, at.next, at.position.metadata) for at in moved]
+        self._writer.commit(offsets, group)
         for partition in moved:
             partition.committed = partition.next
         counts, self._uncommitted = self._uncommitted, Counter()
@@ -211,16 +205,12 @@ class Copier(Carrier[Position]):
         rejection = partition.rejection
         if rejection is not None and rejection.offset == offset:
             raise self._link.record_error(partition.source, rejection)
-        if headers and self._is_loop(headers):
-            self._uncommitted["loops_skipped"] += 1
-        else:
+        if self._is_copied(headers):
             origin = (ORIGIN, b"%b%d" % (partition.prefix, offset))
             self._writer.send(partition.source, partition.copy, message, [*headers, origin])
             self._uncommitted["records"] += 1
             self._uncommitted["value_bytes"] += len(message.value() or b"")
+        else:
+            self._uncommitted["loops_skipped"] += 1
         partition.next = partition.read_to = offset + 1
         partition.epoch = epoch_of(message)
-
-    def _is_loop(self, headers: Any) -> bool:
-        """Whether a record has been at the target before, or came back to the source."""
-        return any(origin.site in self._passed_sites for origin in origins(headers))

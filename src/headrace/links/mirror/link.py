@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from headrace.errors import LinkRecordError
 from headrace.kafka.client.client import ClientConfig
+from headrace.links.mirror.filter import MirrorFilter
 from headrace.links.target import Rejection, TransferTarget
 from headrace.model import TopicPartition
-from headrace.spark.header_columns import origin_sites
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 
 @dataclass(frozen=True)
@@ -75,20 +71,9 @@ class Link:
         )
 
     @property
-    def passed_sites(self) -> frozenset[str]:
-        """Sites whose records are a loop: they were at the target, or came back to the source."""
-        return frozenset({self.source_site, self.target_site})
-
-    def is_sent(self, headers: Column) -> Column:
-        """Returns whether records are to be copied: all that are no loop.
-
-        Args:
-            headers: of the records, none of them null.
-        """
-        from pyspark.sql import functions as f
-
-        sites = f.array(*map(f.lit, sorted(self.passed_sites)))
-        return ~f.arrays_overlap(origin_sites(headers), sites)
+    def filter(self) -> MirrorFilter:
+        """Returns which records are copied."""
+        return MirrorFilter(frozenset({self.source_site, self.target_site}))
 
     def record_error(self, source: TopicPartition, rejection: Rejection) -> LinkRecordError:
         """Returns the error of a record that can't be copied."""

@@ -1,0 +1,35 @@
+"""Which records a mirror copies: all but loops, which have been at one of its sites before.
+
+Instances decide record by record, and ``headrace reconcile`` in columns of Spark, where no Python
+runs. Where the two differ, ``reconcile`` reports records as missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.kafka.origin import origins
+from headrace.spark.header_columns import origin_sites
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorFilter:
+    """The rule of a mirror, whose ``sites`` are the source's and the target's."""
+
+    sites: frozenset[str]
+
+    def is_copied(self, headers: Collection[tuple[str, bytes | None]]) -> bool:
+        """Returns whether a record is copied, by its headers."""
+        return not headers or self.sites.isdisjoint(origin.site for origin in origins(headers))
+
+    def is_copied_column(self, headers: Column) -> Column:
+        """Returns whether records are copied, by their headers, none of them null."""
+        from pyspark.sql import functions as f
+
+        sites = f.array(*map(f.lit, sorted(self.sites)))
+        return ~f.arrays_overlap(origin_sites(headers), sites)
