@@ -23,9 +23,10 @@ from headrace.kafka.client.client import (
     producer,
     watermarks,
 )
+from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.read.range_reader import read_ranges
 from headrace.kafka.table.changelog import possible_replication
-from headrace.model import OffsetRange, Topic
+from headrace.model import OffsetRange, Topic, TopicPartition
 
 TEMPORARY_PREFIX = "headrace-measure-"
 _POLL_SECONDS = 0.2
@@ -121,7 +122,7 @@ def consume_values(
     """
     reader = consumer(config, "headrace.measure")
     try:
-        reader.assign([confluent_kafka.TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        reader.assign([client_partition(TopicPartition(topic, 0), OFFSET_BEGINNING)])
         first = _first(config, reader)
         return _consume(config, reader, first, batch, process, bounds)
     finally:
@@ -202,7 +203,7 @@ def _consume(
     while not events or (size < bounds.most_bytes and time.perf_counter() - begin < bounds.seconds):
         for message in reader.consume(batch, _POLL_SECONDS):
             if not _is_record(message):
-                reader.seek(confluent_kafka.TopicPartition(first.topic(), 0, 0))
+                reader.seek(client_partition(TopicPartition.of(first), 0))
                 continue
             value = message.value() or b""
             process(value)

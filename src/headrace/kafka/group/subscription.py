@@ -243,7 +243,7 @@ class Subscription:
         """
         if not self._consumer.memberid():
             return time.monotonic() < self._id_until
-        partition = confluent_kafka.TopicPartition(self._membership.topics[0], 0)
+        partition = client_partition(TopicPartition(self._membership.topics[0], 0))
         try:
             self._consumer.committed([partition], timeout=_SHORT_SECONDS)
         except KafkaException as error:

@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-import confluent_kafka
-
 from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionError, RefusedError
 from headrace.kafka.client.client import LiveTopic, commit, committed, describe
+from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.read.resume import (
     Gap,
     LogState,
@@ -59,9 +58,8 @@ def commit_positions(route: Route, positions: Mapping[TopicPartition, CommittedP
         BrokerUnreachableError: if its brokers do not answer.
         KafkaException: if others subscribe with its group.
     """
-    topic = route.target_topic
     offsets = [
-        confluent_kafka.TopicPartition(topic, source.partition, at.offset, at.metadata, at.epoch)
+        client_partition(route.copy_of(source), at.offset, at.metadata, at.epoch)
         for source, at in positions.items()
     ]
     with naming_site(route.target_site):

@@ -119,7 +119,9 @@ class Merging(Carrier[OutputPosition]):
                 self._inputs[input_.source.topic, input_.source.partition] = (output, input_)
         # What waits is kept, and each input continues after the last record that was read.
         self._reader.assign({input_.source: input_.seen for _, input_ in self._inputs.values()})
-        self._pause([input_ for _, input_ in self._inputs.values() if input_.is_paused])
+        paused = [input_.source for _, input_ in self._inputs.values() if input_.is_paused]
+        if paused:
+            self._reader.pause(paused)
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         outputs = [self._outputs.pop(p) for p in partitions if p in self._outputs]
@@ -340,31 +342,23 @@ class Merging(Carrier[OutputPosition]):
         share, now_ms = max(len(self._inputs), 1), now_in_ms()
         most_records = max(self.waiting_records // share, self.min_waiting_records)
         most_bytes = _WAITING_BYTES // share
-        pause: list[SourcePartition] = []
-        resume: list[SourcePartition] = []
+        pause: list[TopicPartition] = []
+        resume: list[TopicPartition] = []
         for output, input_ in self._inputs.values():
             waiting, is_ahead = output.waiting(input_), output.is_ahead(input_, now_ms)
             if input_.is_paused:
                 # The others wait for one that is not ahead, and it may wait for its own records.
                 has_room = waiting <= most_records // 2 and input_.bytes <= most_bytes // 2
                 if has_room or not is_ahead:
-                    resume.append(input_)
+                    input_.is_paused = False
+                    resume.append(input_.source)
             elif is_ahead and (waiting > most_records or input_.bytes > most_bytes):
-                pause.append(input_)
-        self._pause(pause)
-        self._resume(resume)
-
-    def _pause(self, inputs: Collection[SourcePartition]) -> None:
-        for input_ in inputs:
-            input_.is_paused = True
-        if inputs:
-            self._reader.pause([input_.source for input_ in inputs])
-
-    def _resume(self, inputs: Collection[SourcePartition]) -> None:
-        for input_ in inputs:
-            input_.is_paused = False
-        if inputs:
-            self._reader.resume([input_.source for input_ in inputs])
+                input_.is_paused = True
+                pause.append(input_.source)
+        if pause:
+            self._reader.pause(pause)
+        if resume:
+            self._reader.resume(resume)
 
     def _check_topics(self, inputs: Collection[SourcePartition]) -> None:
         self._reader.check_topics(

@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import confluent_kafka
 
+from headrace.kafka.client.partitions import client_partition, partition_of
+from headrace.kafka.read.resume import UNKNOWN_EPOCH
 from headrace.links.merger.order import Pending
 from headrace.model import TopicPartition
 
-_NO_EPOCH = -1
 _METADATA = re.compile(r"(-?\d+(?: -?\d+){4}) ([^=, ]+=[^=, ]+(?:,[^=, ]+=[^=, ]+)*)")
 
 
@@ -58,7 +59,7 @@ class InputPosition:
 
     offset: int
     read_to: int = 0
-    epoch: int = _NO_EPOCH
+    epoch: int = UNKNOWN_EPOCH
     time_ms: int = -1
     written: WrittenTo = NOTHING_WRITTEN
     topics: Mapping[str, str] = field(default_factory=dict)
@@ -97,13 +98,11 @@ def positions_of(
     offsets: Iterable[confluent_kafka.TopicPartition],
 ) -> dict[TopicPartition, InputPosition | None]:
     """Returns what instances committed, by partitions of the sources."""
-    return {TopicPartition(at.topic, at.partition): position_of(at) for at in offsets}
+    return {partition_of(offset): position_of(offset) for offset in offsets}
 
 
 def committed_offset(
     source: TopicPartition, position: InputPosition
 ) -> confluent_kafka.TopicPartition:
     """Returns what is committed for an input."""
-    return confluent_kafka.TopicPartition(
-        source.topic, source.partition, position.offset, position.metadata
-    )
+    return client_partition(source, position.offset, position.metadata)

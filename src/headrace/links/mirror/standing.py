@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from confluent_kafka import TopicPartition as ConsumerOffset
-
 from headrace.errors import (
     BrokerUnreachableError,
     LinkLossError,
@@ -15,6 +13,7 @@ from headrace.errors import (
     PartitionMissingError,
 )
 from headrace.kafka.client.client import commit, describe, latest_offsets, watermarks
+from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.group.groups import ConsumerGroup, describe_group
 from headrace.kafka.read.resume import Position
 from headrace.links.accepted_ranges import AcceptedLoss, keep_accepted, refuse_running
@@ -213,7 +212,7 @@ def accept_loss(
     else:
         raise LinkNotRefusedError("mirror", mirror.name, "", name)
     topic_id = describe(link.source, [partition.topic])[partition.topic].topic_id
-    offset = ConsumerOffset(copy.topic, copy.partition, after, Position(after, topic_id).metadata)
+    offset = client_partition(copy, after, Position(after, topic_id).metadata)
     is_known = refusal is None or refusal.loss == "gap"
     with naming_site(link.target_site):
         end, _ = latest_offsets(link.target, [copy])[copy]

@@ -17,8 +17,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-import confluent_kafka
-
 from headrace.kafka.client.client import (
     LiveTopic,
     commit,
@@ -27,6 +25,7 @@ from headrace.kafka.client.client import (
     high_watermarks,
 )
 from headrace.kafka.client.headers import headers_of
+from headrace.kafka.client.partitions import client_partition, partition_of
 from headrace.kafka.origin import Origin, origins
 from headrace.kafka.read.range_reader import Record, read_records
 from headrace.kafka.read.resume import (
@@ -214,7 +213,7 @@ def committed_positions(
 ) -> dict[TopicPartition, EmitterPosition]:
     """Returns the committed positions of partitions; partitions without one are left out."""
     offsets = committed(matched.config, matched.group, sources)
-    return {TopicPartition(o.topic, o.partition): EmitterPosition.of(o) for o in offsets}
+    return {partition_of(offset): EmitterPosition.of(offset) for offset in offsets}
 
 
 def commit_positions(
@@ -223,10 +222,7 @@ def commit_positions(
     """Commits positions, which all have the same queries, and the mark of a start."""
     queries = next((at.queries for at in positions.values()), None)
     marked = {**positions, matched.mark: EmitterPosition(0, queries=queries)}
-    offsets = [
-        confluent_kafka.TopicPartition(source.topic, source.partition, at.offset, at.metadata)
-        for source, at in marked.items()
-    ]
+    offsets = [client_partition(source, at.offset, at.metadata) for source, at in marked.items()]
     commit(matched.config, matched.group, offsets)
 
 
