@@ -283,7 +283,7 @@ class Project:
             BrokerUnreachableError: if the brokers do not answer.
         """
         require_extra("queries")
-        from headrace.queries.emit.reading import matched_events
+        from headrace.queries.results.matched_events import matched_events
         from headrace.topics.tail import TailOptions
 
         options = TailOptions(start, until_end=not follow)

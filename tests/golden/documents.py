@@ -46,7 +46,7 @@ from headrace.pipelines.reprocessing.views import reprocessing
 from headrace.pipelines.views import Compacted, RunResult, running
 from headrace.queries.book import QueryBook
 from headrace.queries.emit.book import MatchedEventsBook
-from headrace.queries.emit.view import emitting
+from headrace.queries.emit.views import emitting
 from headrace.queries.language import parse_query
 from headrace.queries.language.functions import ValueType
 from headrace.queries.records.counts import TopicCounts
@@ -55,7 +55,7 @@ from headrace.queries.registry.statements import CheckedQuery
 from headrace.queries.results.views import InstanceSlots, followed_results
 from headrace.queries.views import ShownQuery
 from headrace.queries.windows.instance.owners import InstanceSlot
-from headrace.queries.windows.instance.view import answering
+from headrace.queries.windows.instance.views import answering
 from headrace.sinks.api import CompactionResult
 from headrace.workers.reset import Reset
 from headrace.workers.run import PartitionStanding, WorkerStanding

@@ -41,7 +41,7 @@ from headrace.links.mirror.status import MirrorStatus
 from headrace.pipelines import progress_view
 from headrace.pipelines.status import PipelineStatus
 from headrace.project import load_project
-from headrace.queries.emit import view as matched_events
+from headrace.queries.emit import views as matched_events
 from headrace.queries.emit.status import EmitterStatus
 from headrace.queries.match.held import LiveQueries, milliseconds_since_1970
 from headrace.queries.records.ended import PartitionClocks, WindowResults, decode_ended
@@ -55,7 +55,7 @@ from headrace.queries.serve import ProjectQueries
 from headrace.queries.views import QueryList
 from headrace.queries.windows.aggregate.plan import Plans
 from headrace.queries.windows.answer.silent import WatchedQueries
-from headrace.queries.windows.instance import view as query_instances
+from headrace.queries.windows.instance import views as query_instances
 from headrace.queries.windows.instance.leases import Claim, LeaseTable, read_claim
 from headrace.queries.windows.instance.status import QueryInstanceStatus
 from headrace.service.metrics import exposition

@@ -11,7 +11,7 @@ from rich.markup import escape
 from headrace.cli.encoding import merged
 from headrace.cli.screen import Screen, safe, table
 from headrace.cli.view import view
-from headrace.ingest.tokens.view import token_cells
+from headrace.ingest.tokens.views import token_cells
 
 if TYPE_CHECKING:
     from headrace.ingest.tokens.token import Token

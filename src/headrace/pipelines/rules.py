@@ -30,8 +30,8 @@ from headrace.pipelines.join.declaration import Join
 from headrace.pipelines.join.rules import join_faults, join_type_faults
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.late_data.rules import late_data_faults
-from headrace.pipelines.metric_rules import metric_faults
 from headrace.pipelines.source_columns import column_types, source_columns, source_fields
+from headrace.pipelines.steps.metric_rules import metric_faults
 from headrace.pipelines.transforms.transform import MAX_INTERVAL, Transform, watermark_faults
 from headrace.runtime.error_text import error_text
 from headrace.settings import Secret

@@ -21,7 +21,7 @@ from headrace.model import Topic
 from headrace.model.fault import Fault, is_a
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.durability import pipeline_warnings
-from headrace.pipelines.retention_rules import retention_faults
+from headrace.pipelines.late_data.retention_rules import retention_faults
 from headrace.pipelines.rules import is_typed, pipeline_faults, settings_faults
 from headrace.project.declarations import (
     Declaration,

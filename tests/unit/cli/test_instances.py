@@ -10,7 +10,7 @@ from tests.unit.service.samples import EMITTER, MERGER, MIRROR
 
 from headrace.links.merger import views as mergers
 from headrace.links.mirror import views as mirrors
-from headrace.queries.emit import view as matched_events
+from headrace.queries.emit import views as matched_events
 
 
 def shown(group):

@@ -28,7 +28,7 @@ from headrace.kafka.client.client import LiveTopic
 from headrace.links.target import naming_site
 from headrace.model import Topic
 from headrace.model.fault import Fault
-from headrace.pipelines.retention_rules import default_retention_ms
+from headrace.pipelines.late_data.retention_rules import default_retention_ms
 from headrace.project.check import LoadedProject
 from headrace.project.site_clusters import cluster_of
 from headrace.settings import Settings

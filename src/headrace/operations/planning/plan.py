@@ -20,7 +20,7 @@ from headrace.links.sites.checks import link_warnings
 from headrace.model import TopicPartition
 from headrace.model.fault import Fault
 from headrace.pipelines.declaration import Pipeline
-from headrace.pipelines.retention_rules import live_horizon_warnings
+from headrace.pipelines.late_data.retention_rules import live_horizon_warnings
 from headrace.pipelines.sink_changes import (
     SinkChange,
     apply_sinks,

@@ -29,8 +29,8 @@ _SUMMARIES = {
     "mirrors": "links.mirror.views",
     "mergers": "links.merger.views",
     "dispatchers": "links.dispatcher.views",
-    "queries": "queries.windows.instance.view",
-    "matched_events": "queries.emit.view",
+    "queries": "queries.windows.instance.views",
+    "matched_events": "queries.emit.views",
 }
 
 

@@ -47,7 +47,7 @@ def run(
     from headrace.cli.service_run import run_service
     from headrace.queries.registry.registrations import declared_queries
     from headrace.queries.run import query_run
-    from headrace.queries.windows.instance.view import answering
+    from headrace.queries.windows.instance.views import answering
     from headrace.service.run import RunOptions
 
     declared = declared_queries(session.project, queries)
@@ -80,7 +80,7 @@ def emit(
     """
     from headrace.cli.service_run import run_service
     from headrace.queries.emit.run import matched_events_run
-    from headrace.queries.emit.view import emitting
+    from headrace.queries.emit.views import emitting
     from headrace.queries.registry.registrations import declared_queries
     from headrace.service.run import RunOptions
 

@@ -17,7 +17,7 @@ from headrace.cli.screen import Screen, safe, table
 from headrace.cli.view import view
 from headrace.queries.views import entry_members, show_entry
 from headrace.queries.windows.instance.owners import InstanceSlot, uncovered_partitions
-from headrace.queries.windows.instance.view import numbers_text, utc_text
+from headrace.queries.windows.instance.views import numbers_text, utc_text
 
 if TYPE_CHECKING:
     from headrace.queries.records.result import QueryResult

@@ -26,7 +26,7 @@ from headrace.queries.sample import OperandFigures, QuerySample
 from headrace.queries.windows.instance import owners as query_instances
 from headrace.queries.windows.instance.owners import InstanceSlot
 from headrace.queries.windows.instance.status import QueryInstanceStatus
-from headrace.queries.windows.instance.view import summary
+from headrace.queries.windows.instance.views import summary
 from headrace.service.status import State
 
 NOW = datetime(2026, 5, 1, 10, tzinfo=UTC)
