@@ -82,7 +82,7 @@ class Carrier(Protocol[NewStart]):
             KafkaException: if an error of a site is permanent.
         """
 
-    def commit(self, group: Any) -> Counter[str]:
+    def commit(self, group: Any) -> Counter[Any]:
         """Ends the transaction: its records are there for readers, and its positions are kept.
 
         Args:

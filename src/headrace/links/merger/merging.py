@@ -16,7 +16,8 @@ from headrace.links.instance import Carrier, SourceChangedError
 from headrace.links.merger.clock import InputClock
 from headrace.links.merger.order import Pending
 from headrace.links.merger.plan import ClockSource, MergePlan
-from headrace.links.merger.position import InputPosition, OutputPosition, committed_offset
+from headrace.links.merger.position import OutputPosition, committed_offset
+from headrace.links.merger.status import MergerCounter
 from headrace.links.merger.target_partition import (
     SourcePartition,
     TargetPartition,
@@ -92,7 +93,7 @@ class Merging(Carrier[OutputPosition]):
         self._reader = SourceReader(plan.name, plan.group, plan.config, _READING)
         self._outputs: dict[TopicPartition, TargetPartition] = {}
         self._inputs: dict[tuple[str, int], tuple[TargetPartition, SourcePartition]] = {}
-        self._uncommitted: Counter[str] = Counter()
+        self._uncommitted: Counter[MergerCounter] = Counter()
         self._ask_at = 0.0
         self._is_partial = False
         self._ready: set[TopicPartition] = set()
@@ -108,11 +109,15 @@ class Merging(Carrier[OutputPosition]):
 
     def add(self, starts: Mapping[TopicPartition, OutputPosition]) -> None:
         for target, positions in starts.items():
+            sources = zip(self._plan.inputs_of(target), positions, strict=True)
             inputs = [
-                self._new_input(source, place, start)
-                for place, (source, start) in enumerate(
-                    zip(self._plan.inputs_of(target), positions, strict=True)
+                SourcePartition.begin(
+                    source,
+                    self._plan.sources[source.topic],
+                    start,
+                    InputClock(place, self._plan.allowed_lateness_ms, start.time_ms),
                 )
+                for place, (source, start) in enumerate(sources)
             ]
             output = self._outputs[target] = TargetPartition(target, inputs)
             for input_ in inputs:
@@ -154,7 +159,7 @@ class Merging(Carrier[OutputPosition]):
 
     def idle(self) -> list[TopicPartition]:
         """Returns the partitions of sources that are not waited for."""
-        return [input_.source for _, input_ in self._inputs.values() if input_.clock.is_idle]
+        return [input_.source for output in self._outputs.values() for input_ in output.idle]
 
     def move(self, seconds: float) -> None:
         """Reads up to 5,000 records, and writes those whose turn has come into the transaction."""
@@ -168,7 +173,7 @@ class Merging(Carrier[OutputPosition]):
         self._hold_back()
         self._writer.poll()
 
-    def commit(self, group: Any) -> Counter[str]:
+    def commit(self, group: Any) -> Counter[MergerCounter]:
         """Ends the transaction.
 
         After a record that the target does not take, nothing is committed: positions would be
@@ -212,12 +217,6 @@ class Merging(Carrier[OutputPosition]):
             )
             self._late_since_warning, self._warn_at = 0, time.monotonic() + _WARN_SECONDS
 
-    def _new_input(
-        self, source: TopicPartition, place: int, start: InputPosition
-    ) -> SourcePartition:
-        clock = InputClock(place, self._plan.allowed_lateness_ms, start.time_ms)
-        return SourcePartition.begin(source, self._plan.sources[source.topic], start, clock)
-
     def _merge(self, records: list[Any], ends: Mapping[tuple[str, int], int]) -> None:
         self._ready |= self._sort_in(records)
         for source in ends.keys() & self._inputs.keys():
@@ -247,8 +246,7 @@ class Merging(Carrier[OutputPosition]):
         taken: dict[tuple[str, int], list[Pending]] = {}
         for message in messages:
             source = (message.topic(), message.partition())
-            known = self._inputs.get(source)
-            if known is not None:
+            if (known := self._inputs.get(source)) is not None:
                 place = known[1].clock.place
                 record = (message.timestamp()[1], place, message.offset(), message)
                 taken.setdefault(source, []).append(record)
@@ -270,11 +268,18 @@ class Merging(Carrier[OutputPosition]):
     def _ask(self) -> None:
         """Asks how far silent inputs are."""
         now_ms = now_in_ms()  # before the ends: what comes later is not among them
-        silent = self._silent(now_ms)
+        silent = [
+            input_
+            for output in self._outputs.values()
+            for input_ in (*output.blocking(now_ms), *output.idle)
+        ]
         if not silent:
             return
         site_times = [self._site_time(input_, now_ms) for input_ in silent]
-        ends = self._ends(silent)
+        try:  # open transactions included: their records will come
+            ends = high_watermarks(self._plan.config, [input_.source for input_ in silent])
+        except TopicMissingError as error:
+            raise SourceChangedError(str(error)) from error
         now = time.monotonic()
         for input_, time_ms in zip(silent, site_times, strict=True):
             if time_ms >= 0 and input_.next >= ends[input_.source]:
@@ -287,29 +292,11 @@ class Merging(Carrier[OutputPosition]):
                     self._plan.idle_seconds,
                 )
 
-    def _silent(self, now_ms: int) -> list[SourcePartition]:
-        """Returns inputs that records wait for, or that are idle."""
-        return [
-            input_
-            for output in self._outputs.values()
-            for input_ in (
-                *output.blocking(now_ms),
-                *(input_ for input_ in output.inputs if input_.clock.is_idle),
-            )
-        ]
-
     def _site_time(self, input_: SourcePartition, now_ms: int) -> int:
         """Returns the time up to which its site had sent nothing more; -1: it is not known."""
         if input_.clock_source is ClockSource.MIRROR:
             return self._site_times.get(input_.source, -1)
         return now_ms if input_.clock_source is ClockSource.WALL else -1
-
-    def _ends(self, inputs: Collection[SourcePartition]) -> dict[TopicPartition, int]:
-        """Returns the ends of inputs, open transactions included: their records will come."""
-        try:
-            return high_watermarks(self._plan.config, [input_.source for input_ in inputs])
-        except TopicMissingError as error:
-            raise SourceChangedError(str(error)) from error
 
     def _write(self, output: TargetPartition, written: Written) -> None:
         """Puts a record into the transaction.

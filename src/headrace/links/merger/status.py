@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from headrace.events.times import TimeMs
 from headrace.links.status import TransferStatus
 from headrace.metrics import Metric
 from headrace.service.figures import counter, derived_gauge
+
+MergerCounter = Literal["records", "value_bytes", "late"]
+"""A counter of :class:`MergerStatus` that merging increases."""
 
 _PARTITION_METRICS = (
     Metric(

@@ -179,6 +179,11 @@ class TargetPartition:
         return [input_ for input_ in self.inputs if not input_.clock.is_idle]
 
     @property
+    def idle(self) -> list[SourcePartition]:
+        """The inputs that are not waited for."""
+        return [input_ for input_ in self.inputs if input_.clock.is_idle]
+
+    @property
     def first(self) -> OrderKey | None:
         """The place of the first record that waits; ``None``: none does."""
         return self._sorted.first

@@ -14,6 +14,7 @@ from headrace.kafka.read.log_cuts import epoch_of
 from headrace.kafka.read.resume import Position
 from headrace.links.instance import Carrier, SourceChangedError
 from headrace.links.mirror.link import Link
+from headrace.links.mirror.status import MirrorCounter
 from headrace.links.site_times import SITE_TIMES, SourceEnds, site_time_key
 from headrace.links.source_reader import SourceReader
 from headrace.links.target import Rejection
@@ -90,7 +91,7 @@ class Copier(Carrier[Position]):
             link.name, link.group, _PATIENCE | dict(link.source), _READING, link.source_site
         )
         self._partitions: dict[tuple[str, int], _Partition] = {}
-        self._uncommitted: Counter[str] = Counter()
+        self._uncommitted: Counter[MirrorCounter] = Counter()
         self._source_ends = SourceEnds(link.source) if link.tells_times else None
         self._told_ms = 0
         self._is_copied = link.filter.is_copied
@@ -148,7 +149,7 @@ class Copier(Carrier[Position]):
             partition.next = max(partition.next, ends[source])
         self._writer.poll()
 
-    def commit(self, group: Any) -> Counter[str]:
+    def commit(self, group: Any) -> Counter[MirrorCounter]:
         moved = [
             partition
             for partition in self._partitions.values()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from headrace.links.status import TransferStatus
 from headrace.metrics import Metric
 from headrace.service.figures import counter
+
+MirrorCounter = Literal["records", "value_bytes", "loops_skipped"]
+"""A counter of :class:`MirrorStatus` that copying increases."""
 
 _PARTITION_METRICS = (
     Metric(
