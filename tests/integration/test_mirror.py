@@ -30,7 +30,7 @@ from headrace.kafka.client.client import (
 )
 from headrace.kafka.group.groups import describe_group
 from headrace.kafka.origin import ORIGIN
-from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import TransactionalProducer
 from headrace.links.mirror.instance import MirrorInstance
 from headrace.links.mirror.link import Link

@@ -20,7 +20,7 @@ from headrace.kafka.admin.topics import apply_changes, plan_topics
 from headrace.kafka.client.client import client_config, consumer, describe, watermarks
 from headrace.kafka.dead_letters.letters import scan
 from headrace.kafka.dead_letters.replay import DeadLetterFilter, Replay, replay
-from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import TransactionalProducer, TransactionFencedError
 from headrace.model import Topic
 from headrace.model.topic import OFFLINE_FILES_TOPIC
@@ -289,10 +289,10 @@ def test_a_record_that_the_topic_does_not_take_is_an_error_that_names_it(flow):
 def test_whoever_begins_with_an_id_ends_the_one_before(flow):
     first = TransactionalProducer(flow.config, f"t{flow.suffix}")
     first._producer.begin_transaction()
-    first._produce(ProducerRecord(flow.topic, b"k", b"given up", ()))
+    first._producer.produce(flow.topic, b"given up", b"k")
     first._producer.flush(FLUSH_SECONDS)
     second = TransactionalProducer(flow.config, f"t{flow.suffix}")
     with pytest.raises(TransactionFencedError):
-        first._finish(first._producer.commit_transaction)
+        first.commit()
     second.send([ProducerRecord(flow.topic, b"k", b"kept", ())])
     assert [one.value() for one in flow.records(flow.topic)] == [b"kept"]

@@ -32,7 +32,9 @@ from tests.kafka_topics import make_topic
 from headrace.errors import AuthenticationError, AuthorizationError, HeadraceError
 from headrace.kafka.client import client
 from headrace.kafka.read.cluster import KafkaCluster
-from headrace.kafka.write import sending
+from headrace.kafka.write.failures import raise_first
+from headrace.kafka.write.record import ProducerRecord
+from headrace.kafka.write.sending import send_each
 from headrace.links.mirror.instance import MirrorInstance
 from headrace.links.mirror.link import Link
 from headrace.model import OffsetRange, TopicPartition
@@ -171,8 +173,8 @@ def made(project, topic) -> str:
     settings = project()
     declare(settings, name, f"{name}.dead")
     apply_plan(load_project(settings))
-    record = sending.ProducerRecord(name, None, b"{}", (), 0)
-    sending.send(broker_config(settings), [record])
+    record = ProducerRecord(name, None, b"{}", (), 0)
+    raise_first(send_each(broker_config(settings), [record]).values())
     return name
 
 
@@ -202,7 +204,7 @@ def fetch_offsets(config, topic):
 
 
 def write(config, topic):
-    sending.send(config, [sending.ProducerRecord(topic, None, b"{}", ())])
+    raise_first(send_each(config, [ProducerRecord(topic, None, b"{}", ())]).values())
 
 
 def describe(config, topic):
@@ -243,7 +245,7 @@ def test_a_mirror_names_what_is_forbidden_at_its_target(
 ):
     source = client.client_config(KafkaSettings(), broker.bootstrap_servers)
     make_topic(source, made)
-    sending.send(source, [sending.ProducerRecord(made, None, b"{}", (), 0)])
+    raise_first(send_each(source, [ProducerRecord(made, None, b"{}", (), 0)]).values())
     target, group = broker_config(project(user=user)), f"headrace.mirror.{made}"
     link = Link("m", group, "waw", "central", source, target, {made: made})
     instance = MirrorInstance(link)

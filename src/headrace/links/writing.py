@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import logging
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import AuthorizationError, SinkError
+from headrace.errors import AuthorizationError
 from headrace.kafka.client.broker_errors import (
-    Meaning,
-    delivery_failure,
     forbidden,
     is_final_for_topic,
     is_forbidden,
     is_of_record,
-    meaning,
     refusing_setting,
 )
-from headrace.kafka.client.client import connected_producer
-from headrace.kafka.write.transactions import (
-    TransactionFencedError,
-    TransactionUnsettledError,
-    finish_step,
-)
+from headrace.kafka.write.failures import failure
+from headrace.kafka.write.transactions import TransactionUnsettledError, TransactionWriter
 from headrace.links.target import Rejection, TransferTarget
 from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
@@ -40,27 +29,18 @@ TRANSACTION_SECONDS = 10
 NO_TIMESTAMP_MS = -1
 """What stands for the timestamp of a record that has none."""
 
-_LOG = logging.getLogger("headrace.transfer")
 _UNWRITABLE_MS = (NO_TIMESTAMP_MS, 0)  # with 0, the client takes the time of the clock
-_MAX_OFFSETS = 1_000  # in one request
 _WRITING = {
     "linger.ms": "20",
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "131072",
-    "transaction.timeout.ms": str(TRANSACTION_SECONDS * 1000),
-    "message.timeout.ms": str(TRANSACTION_SECONDS * 1000),
-    # Shorter, so that a broker that is silent is left before the transaction ends by its time.
-    "socket.timeout.ms": str(TRANSACTION_SECONDS * 1000 // 2),
 }
 _ONE_BY_ONE = {"batch.num.messages": "1"}
-_FENCED = frozenset({Meaning.FENCED, Meaning.REBALANCING, Meaning.EVICTED})
 _RESOURCES = {
     "GROUP_AUTHORIZATION_FAILED": "READ",
     "CLUSTER_AUTHORIZATION_FAILED": "IDEMPOTENT_WRITE",
 }
-_POLL_SECONDS = 0.1
 _FLUSH_SLICES = 60
-_CLOSE_SECONDS = 1.0
 
 
 class RejectedBatchError(Exception):
@@ -88,8 +68,10 @@ def _with_time(timestamp_ms: int, headers: list[Any]) -> tuple[int, list[Any]]:
     return writable_ms, [*headers, (TIMESTAMP, b"%d" % timestamp_ms)]
 
 
-class TransferWriter:
-    """Writes records. Used on one thread, until it raises anything but LinkRecordError.
+class TransferWriter(TransactionWriter):
+    """Writes records and positions in transactions, one after another.
+
+    Used on one thread, until it raises anything but LinkRecordError.
 
     Args:
         target: where it writes.
@@ -105,16 +87,15 @@ class TransferWriter:
         self, target: TransferTarget, transactional_id: str, *, one_by_one: bool = False
     ) -> None:
         self._target, self._id, self._one_by_one = target, transactional_id, one_by_one
-        self._producer = connected_producer(
-            {"client.id": process_name()} | dict(target.config),
-            _WRITING | (_ONE_BY_ONE if one_by_one else {}) | {"transactional.id": transactional_id},
-        )
-        self._produce = self._producer.produce
-        self._failures: list[tuple[str, KafkaError]] = []
         self._rejected: dict[TopicPartition, Rejection] = {}
-        self._is_open = False
-        with self._naming():
-            finish_step(self._producer.init_transactions, TRANSACTION_SECONDS)
+        config = {"client.id": process_name()} | dict(target.config)
+        own = {
+            "transactional.id": transactional_id,
+            # Shorter, so that a broker that is silent is left before the transaction times out.
+            "socket.timeout.ms": str(TRANSACTION_SECONDS * 1000 // 2),
+        }
+        tuning = _WRITING | (_ONE_BY_ONE if one_by_one else {}) | own
+        super().__init__(config, tuning, TRANSACTION_SECONDS)
 
     def send(
         self, source: TopicPartition, target: TopicPartition, message: Any, headers: list[Any]
@@ -127,7 +108,8 @@ class TransferWriter:
             AuthorizationError, SinkError: if the target takes no records of the topic.
             TransactionFencedError, TransactionUnsettledError: if the transaction can't go on.
         """
-        self.begin()
+        if not self._is_open:
+            self.begin()
         _, timestamp_ms = message.timestamp()
         if timestamp_ms in _UNWRITABLE_MS:
             timestamp_ms, headers = _with_time(timestamp_ms, headers)
@@ -142,45 +124,22 @@ class TransferWriter:
             message.key(),
             target.partition,
             report,
-            None,  # the other name of `report`
+            None,
             timestamp_ms,
             headers,
         )
-        while True:
-            try:
-                self._produce(*record)  # arguments by name take half as long again
-            except BufferError:
-                # The queue is full: reports that are taken make room, and only polls take them.
-                self.poll(_POLL_SECONDS)
-            except KafkaException as error:
-                raise self._not_queued(source, message, error.args[0]) from error
-            else:
-                return
+        try:
+            self._take(record)
+        except KafkaException as error:
+            raise self._not_queued(source, message, error.args[0]) from error
 
     def tell(self, topic: str, key: bytes, value: bytes) -> None:
         """Puts a record of the instance's own into the transaction. Raises as :meth:`send`."""
         self.begin()
-        while True:
-            try:
-                self._producer.produce(topic, value, key, on_delivery=self._delivered)
-            except BufferError:
-                self.poll(_POLL_SECONDS)
-            except KafkaException as error:
-                raise self._cause(error.args[0].str()) from error
-            else:
-                return
-
-    def begin(self) -> None:
-        """Begins a transaction, where none is open."""
-        if not self._is_open:
-            with self._naming():
-                self._producer.begin_transaction()
-            self._is_open = True
-
-    def poll(self, seconds: float = 0) -> None:
-        """Takes reports of deliveries."""
-        with self._naming():
-            self._producer.poll(seconds)
+        try:
+            self._take((topic, value, key, -1, self._delivered))
+        except KafkaException as error:
+            raise self._cause(error.args[0].str()) from error
 
     def flush(self) -> None:
         """Waits until the target has all records of the transaction. Raises as :meth:`send`.
@@ -198,27 +157,6 @@ class TransferWriter:
         if left:
             raise self._cause(f"{left} records were not acknowledged in time")
 
-    def commit(self, offsets: Sequence[confluent_kafka.TopicPartition], group: Any) -> None:
-        """Commits the transaction, and offsets for the group with it.
-
-        Raises:
-            TransactionUnsettledError: if it may have been committed or not.
-            TransactionFencedError: if it was not: ``group`` names no member, or it took too long.
-            AuthorizationError: if an ACL is missing.
-        """
-        with self._naming():
-            for first in range(0, len(offsets), _MAX_OFFSETS):
-                part = list(offsets[first : first + _MAX_OFFSETS])
-                send = functools.partial(self._producer.send_offsets_to_transaction, part, group)
-                finish_step(send, TRANSACTION_SECONDS)
-            finish_step(self._producer.commit_transaction, TRANSACTION_SECONDS)
-        self._is_open = False
-
-    def close(self) -> None:
-        """Gives up what is not committed."""
-        with contextlib.suppress(KafkaException):
-            self._producer.abort_transaction(_CLOSE_SECONDS)
-
     def _not_queued(self, source: TopicPartition, message: Any, cause: KafkaError) -> Exception:
         """Returns why the client does not take a record. Raises as :meth:`send`."""
         if is_of_record(cause) or cause.name() == "_INVALID_ARG":
@@ -228,13 +166,6 @@ class TransferWriter:
         self.poll()
         self._check_failures()
         return self._cause(cause.str())
-
-    def _delivered(self, error: KafkaError | None, message: Any) -> None:
-        if error is None and message.offset() is not None:
-            return  # as of nearly all records
-        failure = delivery_failure(error, message)
-        if failure is not None:
-            self._failures.append((message.topic(), failure))
 
     def _delivered_alone(
         self,
@@ -250,16 +181,16 @@ class TransferWriter:
             self._rejected.setdefault(source, rejection)
 
     def _check_failures(self) -> None:
-        for _, failure in self._failures:
-            if is_of_record(failure):
-                raise RejectedBatchError(failure.str(), self._rejected)
-        for topic, failure in self._failures:
-            if is_forbidden(failure):
-                raise self._forbidden(failure, topic)
-            if is_final_for_topic(failure):
-                raise SinkError(topic, failure.str())
-        for topic, failure in self._failures:  # such as "purged", of a transaction that has failed
-            raise self._cause(f"{topic}: {failure.str()}")
+        for _, error in self._failures:
+            if is_of_record(error):
+                raise RejectedBatchError(error.str(), self._rejected)
+        for topic, error in self._failures:
+            if is_forbidden(error):
+                raise self._forbidden(error, topic)
+            if is_final_for_topic(error):
+                raise failure(self._config, topic, error)
+        for topic, error in self._failures:  # such as "purged", of a transaction that has failed
+            raise self._cause(f"{topic}: {error.str()}")
 
     def _cause(self, reason: str) -> Exception:
         """Returns why the transaction can't go on: the client tells it one that begins another."""
@@ -271,19 +202,10 @@ class TransferWriter:
                 return self._named(cause)
         return TransactionUnsettledError(reason)
 
-    @contextlib.contextmanager
-    def _naming(self) -> Iterator[None]:
-        """Names what the producer raises: its transaction is given up, or the instance ends."""
-        try:
-            yield
-        except KafkaException as error:
-            raise self._named(error.args[0]) from error
-
     def _named(self, cause: KafkaError) -> Exception:
         if is_forbidden(cause):
             return self._forbidden(cause, ", ".join(self._target.topics))
-        ended = TransactionFencedError if meaning(cause) in _FENCED else TransactionUnsettledError
-        return ended(cause.str())
+        return super()._named(cause)
 
     def _forbidden(self, cause: KafkaError, topic: str) -> AuthorizationError:
         resource = {

@@ -16,7 +16,7 @@ from headrace.kafka.dead_letters.letters import OFFLINE_FILES
 from headrace.kafka.dead_letters.writer import dead_letter_records
 from headrace.kafka.table.changelog import ensure_changelog
 from headrace.kafka.table.topic_table import read_table
-from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import (
     TransactionalProducer,
     TransactionFencedError,

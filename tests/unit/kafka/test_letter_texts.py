@@ -6,7 +6,8 @@ import pytest
 from headrace.kafka.client.headers import header_text
 from headrace.kafka.dead_letters.letters import dead_letter_record
 from headrace.kafka.dead_letters.replayed import PartitionId, addressees
-from headrace.kafka.write.sending import ProducerRecord, send_each
+from headrace.kafka.write.record import ProducerRecord
+from headrace.kafka.write.sending import send_each
 from headrace.model import DeadLetter, TopicPartition
 
 KIB = 1024

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError, LinkRecordError
 from headrace.kafka.client import broker_errors
+from headrace.kafka.write import transactions
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.links import writing
 from headrace.links.mirror.link import Link
@@ -57,7 +58,7 @@ class Message:
 @pytest.fixture
 def client(monkeypatch):
     made = Producer()
-    monkeypatch.setattr(writing, "connected_producer", lambda *_: made)
+    monkeypatch.setattr(transactions, "connected_producer", lambda *_: made)
     return made
 
 
@@ -250,7 +251,7 @@ def test_a_member_that_was_put_out_is_fenced(client):
 
 def test_settings_of_a_project_do_not_outlast_a_transaction(monkeypatch):
     """The client library refuses a socket timeout that is longer than a transaction."""
-    monkeypatch.setattr(writing, "TRANSACTION_SECONDS", 0)
+    monkeypatch.setattr(writing, "TRANSACTION_SECONDS", 1)
     settings = {"socket.timeout.ms": "60000", "linger.ms": "60000", "client.id": "own"}
     link = Link("m", "g", "waw", "central", {}, TARGET | settings, {"a": "waw.a"})
     with pytest.raises(TransactionUnsettledError):

@@ -41,7 +41,7 @@ from headrace.kafka.client.client import (
 from headrace.kafka.client.headers import OWN_PREFIX, foreign_headers, header_text, headers_of
 from headrace.kafka.dead_letters.replayed import REPLAYS, PartitionId, was_replayed_to
 from headrace.kafka.read.range_reader import Record, read_ranges
-from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.record import ProducerRecord
 from headrace.model import DEAD_LETTERS_SUFFIX, DeadLetter, OffsetRange, TopicPartition
 
 Position = tuple[TopicPartition, int]

@@ -54,7 +54,8 @@ from headrace.kafka.dead_letters.replayed import (
 from headrace.kafka.dead_letters.sole_replay import SoleReplay, sole_replay
 from headrace.kafka.group.groups import offset_metadata_bytes
 from headrace.kafka.read.log_cuts import Seen, find_cuts
-from headrace.kafka.write.sending import ProducerRecord, send_each
+from headrace.kafka.write.record import ProducerRecord
+from headrace.kafka.write.sending import send_each
 from headrace.model import DeadLetter, TopicPartition
 from headrace.model.partitioning import partition_of_key
 

@@ -13,7 +13,9 @@ from headrace.kafka.dead_letters.letters import (
     dead_letters_topic,
     find_written,
 )
-from headrace.kafka.write.sending import ProducerRecord, raise_first, send_each
+from headrace.kafka.write.failures import raise_first
+from headrace.kafka.write.record import ProducerRecord
+from headrace.kafka.write.sending import send_each
 from headrace.model import DeadLetter, TopicPartition
 
 CanRepeat = Callable[[TopicPartition, int], bool]

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from headrace.kafka.client.broker_errors import delivery_failure, forbidden, is_forbidden
+from headrace.kafka.client.broker_errors import delivery_failure, is_forbidden
 from headrace.kafka.client.client import ClientConfig, producer
 from headrace.kafka.client.headers import check_header_names
+from headrace.kafka.write.failures import failure
+from headrace.kafka.write.record import until_taken
 
 _POLL_SECONDS = 0.1
 
@@ -69,19 +71,13 @@ class CountingProducer:
         """
         check_header_names(headers)
         report = functools.partial(self._on_delivery, label)
-        while True:
-            try:
-                self._producer.produce(
-                    topic, value, key, partition, on_delivery=report, headers=list(headers)
-                )
-            except BufferError:
-                self.poll(_POLL_SECONDS)
-            except KafkaException as error:
-                self._on_failure(label, topic, error.args[0])
-                return
-            else:
-                self.poll(0)
-                return
+        record = (topic, value, key, partition, report, None, 0, list(headers))
+        try:
+            until_taken(self._producer.produce, self.poll, record)
+        except KafkaException as error:
+            self._on_failure(label, topic, error.args[0])
+        else:
+            self.poll(0)
 
     def poll(self, seconds: float) -> None:
         """Handles delivery reports; waits for the first one for at most ``seconds``."""
@@ -100,14 +96,13 @@ class CountingProducer:
             self.poll(_POLL_SECONDS)
 
     def _on_delivery(self, label: int, error: KafkaError | None, message: Message) -> None:
-        failure = delivery_failure(error, message)
-        if failure is None:
+        cause = delivery_failure(error, message)
+        if cause is None:
             self.acknowledged[message.topic()] += 1
         else:
-            self._on_failure(label, message.topic(), failure)
+            self._on_failure(label, message.topic(), cause)
 
     def _on_failure(self, label: int, topic: str, error: KafkaError) -> None:
-        if is_forbidden(error):
-            self.failures[label] = str(forbidden(self._config, "WRITE", f"topic {topic}"))
-        else:
-            self.failures[label] = error.str()
+        # Only an ACL has a sentence of its own here: the other ones are librdkafka's.
+        is_acl = is_forbidden(error)
+        self.failures[label] = str(failure(self._config, topic, error)) if is_acl else error.str()

@@ -5,57 +5,22 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import MethodType
 
 import confluent_kafka
-import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import (
-    AuthorizationError,
-    BrokerUnreachableError,
-    RecordRejectedError,
-    SinkError,
-    TopicMissingError,
-)
-from headrace.kafka.client.broker_errors import (
-    Meaning,
-    delivery_failure,
-    forbidden,
-    is_forbidden,
-    is_of_record,
-    meaning,
-    refusing_setting,
-)
+from headrace.errors import RecordRejectedError, SinkError
+from headrace.kafka.client.broker_errors import delivery_failure
 from headrace.kafka.client.client import ClientConfig, connected_producer, producer
-from headrace.kafka.client.headers import Headers, check_header_names
-from headrace.runtime.clock import now_in_ms
+from headrace.kafka.client.headers import check_header_names
+from headrace.kafka.write.failures import failure
+from headrace.kafka.write.record import ProducerRecord, until_taken
 
-_POLL_SECONDS = 1.0
 _POLL_EVERY = 1_000  # records: reports are cheaper to take by the thousand than one at a time
 _PROBE_SECONDS = 5.0
-
-
-class ProducerRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record to write. ``partition`` -1 lets the key decide."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    partition: int = -1
-
-
-def send(config: ClientConfig, records: Iterable[ProducerRecord]) -> None:
-    """Writes ``records`` and waits for all acknowledgements; raises what `send_each` returns."""
-    raise_first(send_each(config, records).values())
-
-
-def raise_first(failures: Iterable[Exception]) -> None:
-    """Raises one of ``failures``, a missing permission first: it may be the cause of the others."""
-    for error in sorted(failures, key=lambda failure: not isinstance(failure, AuthorizationError)):
-        raise error
+_PROBE_POLL_SECONDS = 0.1
 
 
 def send_each(
@@ -69,42 +34,40 @@ def send_each(
         tuning: the producer's own settings, such as ``batch.size``.
 
     Returns:
-        why a record was not written, by its index:
-
-        - :class:`RecordRejectedError`: Kafka cannot take it as it is (its size, its headers). It
-          fails alone.
-        - :class:`TopicMissingError`, :class:`AuthorizationError`, or another :class:`SinkError`.
-        - :class:`BrokerUnreachableError`: no answer within ``message.timeout.ms``.
-
-        All but the first mean *unknown*: it may be there.
+        why a record was not written, by its index: see :func:`failure`. What the client library
+        can't encode, such as a header's name, is a RecordRejectedError, too.
     """
     failures: dict[int, Exception] = {}
     writer = _producer(os.getpid(), frozenset(config.items()), frozenset((tuning or {}).items()))
+    produce, poll = writer.produce, writer.poll
     topics = set()
 
     def report(index: int, error: KafkaError | None, message: confluent_kafka.Message) -> None:
         if error is None and message.offset() is not None:
             return  # as of nearly all records
-        failure = delivery_failure(error, message)
-        if failure is not None:
-            failures[index] = _failure(config, message.topic() or "", failure)
+        cause = delivery_failure(error, message)
+        if cause is not None:
+            failures[index] = failure(config, message.topic() or "", cause)
 
     for index, record in enumerate(records):
-        topics.add(record.topic)
+        topic, headers = record.topic, record.headers
+        topics.add(topic)
+        # As a method of the index, the report costs half of what a partial does.
+        place = (record.partition, MethodType(report, index), None, 0)
         try:
-            # As a method of the index, the report costs half of what a partial does.
-            _produce(writer, record, MethodType(report, index))
+            check_header_names(headers)
+            until_taken(produce, poll, (topic, record.value, record.key, *place, list(headers)))
             if index % _POLL_EVERY == 0:
-                writer.poll(0)
+                poll(0)
         except (KafkaException, TypeError, ValueError, SystemError) as error:
-            failures[index] = _failure_of(config, record.topic, error)
+            failures[index] = _failure_of(config, topic, error)
     try:
         writer.flush()
     except (KafkaException, SystemError) as error:
         _producer.cache_clear()
         reason = _kafka_error(error) or _fatal_error(config)
         where = ", ".join(sorted(topics))
-        raise _failure(config, where, reason) if reason else SinkError(where, str(error)) from error
+        raise failure(config, where, reason) if reason else SinkError(where, str(error)) from error
     if failures:
         _producer.cache_clear()  # its session may be broken for good
     return failures
@@ -117,6 +80,14 @@ def _producer(
     tuning: frozenset[tuple[str, str]],
 ) -> confluent_kafka.Producer:
     return connected_producer(dict(config), dict(tuning))
+
+
+def _failure_of(config: ClientConfig, topic: str, error: Exception) -> Exception:
+    """Returns the failure of a record; without a Kafka error, its headers were not writable."""
+    reason = _kafka_error(error)
+    if reason is None:
+        return RecordRejectedError(topic, f"{type(error).__name__}: {error}")
+    return failure(config, topic, reason)
 
 
 def _kafka_error(error: BaseException) -> KafkaError | None:
@@ -135,48 +106,9 @@ def _fatal_error(config: ClientConfig) -> KafkaError | None:
     deadline = time.monotonic() + _PROBE_SECONDS
     while time.monotonic() < deadline:
         try:
-            probe.poll(_POLL_SECONDS / 10)
+            probe.poll(_PROBE_POLL_SECONDS)
         except KafkaException as error:
             errors.append(error.args[0])
         if fatal := [error for error in errors if error.fatal()]:
             return fatal[0]
     return None
-
-
-def _produce(
-    writer: confluent_kafka.Producer, record: ProducerRecord, delivered: Callable[..., None]
-) -> None:
-    check_header_names(record.headers)
-    # By their places: arguments by name take half as long again. None is the other name of
-    # `delivered`, and of the time 0 the client makes that of its clock.
-    headers = list(record.headers)
-    arguments = (record.value, record.key, record.partition, delivered, None, 0, headers)
-    while True:
-        try:
-            writer.produce(record.topic, *arguments)
-        except BufferError:
-            writer.poll(_POLL_SECONDS)
-        else:
-            return
-
-
-def _failure_of(config: ClientConfig, topic: str, error: Exception) -> Exception:
-    """Returns the failure of a record; without a Kafka error, its headers were not writable."""
-    reason = _kafka_error(error)
-    if reason is None:
-        return RecordRejectedError(topic, f"{type(error).__name__}: {error}")
-    return _failure(config, topic, reason)
-
-
-def _failure(config: ClientConfig, topic: str, error: KafkaError) -> Exception:
-    if is_forbidden(error):
-        return forbidden(config, "WRITE", f"topic {topic}")
-    if is_of_record(error):
-        setting = refusing_setting(error, now_in_ms())
-        by = f", by {setting} of the topic" if setting else ""
-        return RecordRejectedError(topic, error.str() + by)
-    if meaning(error) is Meaning.MISSING:
-        return TopicMissingError(topic)
-    if meaning(error) is Meaning.UNREACHABLE:
-        return BrokerUnreachableError(config["bootstrap.servers"], error.str())
-    return SinkError(topic, error.str())

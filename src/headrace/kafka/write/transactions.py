@@ -1,26 +1,26 @@
-"""Records of several topics, all of them or none, for those who read committed records.
-
-A producer has an id of its own for its transactions. Whoever begins with that id ends what the
-one before left open, and the one before can write no more.
-"""
+"""Transactions: records of several topics, and positions, all of them or none."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import SinkError, TopicMissingError
-from headrace.kafka.client.broker_errors import Meaning, meaning
+from headrace.kafka.client.broker_errors import Meaning, delivery_failure, meaning
 from headrace.kafka.client.client import ClientConfig, connected_producer
-from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.failures import failure
+from headrace.kafka.write.record import ProducerRecord, until_taken
 
 TRANSACTION_SECONDS = 60
 _SLICE_SECONDS = 1.0  # so that Ctrl-C is heard
-_POLL_SECONDS = 0.1
+_MAX_OFFSETS = 1_000  # in one request
+_CLOSE_SECONDS = 1.0
+_FENCED = frozenset({Meaning.FENCED, Meaning.REBALANCING, Meaning.EVICTED})
 _UNSETTLED = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.PURGED})
 
 
@@ -40,39 +40,17 @@ class TransactionUnsettledError(Exception):
         super().__init__(reason)
 
 
-def finish_step(
-    step: Callable[[float], None], seconds: float, on_wait: Callable[[], None] = lambda: None
-) -> None:
-    """Repeats a step of a transaction until it is done: a further call continues it.
+class TransactionWriter:
+    """A producer's transactions, one after another.
 
-    Args:
-        step: takes a time-out in seconds, such as ``Producer.commit_transaction``.
-        seconds: limit of all calls together.
-        on_wait: is called each second in which the brokers do not answer.
-
-    Raises:
-        KafkaException: if it failed, or was not done in time.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return step(_SLICE_SECONDS)
-        except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > deadline:
-                raise
-            on_wait()
-
-
-class TransactionalProducer:
-    """A producer for one transaction at a time.
-
-    After any error but of :meth:`send`'s own making, close it and begin with a new one: no
-    transaction follows one that was given up by the same producer, so none of its late records
-    can come into another transaction.
+    After an error, close it and start with a new one: no transaction follows a failed one of the
+    same producer, so none of its late records can get into another transaction.
 
     Args:
         config: librdkafka's settings of the cluster.
-        transactional_id: of its transactions.
+        tuning: the producer's own settings, with its ``transactional.id``.
+        seconds: how long a transaction may last, and brokers may take to answer. Readers wait so
+            long for the end of one whose producer is gone.
         on_wait: is called each second in which the brokers do not answer.
 
     Raises:
@@ -83,22 +61,96 @@ class TransactionalProducer:
     def __init__(
         self,
         config: ClientConfig,
+        tuning: ClientConfig,
+        seconds: int,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._config, self._seconds, self._on_wait = config, seconds, on_wait
+        limit = str(seconds * 1000)
+        limits = {"transaction.timeout.ms": limit, "message.timeout.ms": limit}
+        self._producer = connected_producer(config, limits | dict(tuning))
+        self._take = functools.partial(until_taken, self._producer.produce, self.poll)
+        self._failures: list[tuple[str, KafkaError]] = []
+        self._is_open = False
+        self._finish(self._producer.init_transactions)
+
+    def begin(self) -> None:
+        """Begins a transaction, where none is open."""
+        if not self._is_open:
+            with self._naming():
+                self._producer.begin_transaction()
+            self._is_open = True
+
+    def poll(self, seconds: float = 0) -> None:
+        """Handles delivery reports."""
+        with self._naming():
+            self._producer.poll(seconds)
+
+    def commit(
+        self, offsets: Sequence[confluent_kafka.TopicPartition] = (), group: Any = None
+    ) -> None:
+        """Commits the transaction, and offsets for the group with it.
+
+        Raises:
+            TransactionUnsettledError: if it may have been committed or not.
+            TransactionFencedError: if it was not: ``group`` names no member, or it took too long.
+            HeadraceError: if it was not, for another reason that is known.
+        """
+        for first in range(0, len(offsets), _MAX_OFFSETS):
+            part = list(offsets[first : first + _MAX_OFFSETS])
+            send = functools.partial(self._producer.send_offsets_to_transaction, part, group)
+            self._finish(send)
+        self._finish(self._producer.commit_transaction)
+        self._is_open = False
+
+    def close(self) -> None:
+        """Aborts what is not committed."""
+        with contextlib.suppress(KafkaException):
+            self._producer.abort_transaction(_CLOSE_SECONDS)
+
+    def _delivered(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
+        if error is None and message.offset() is not None:
+            return  # as of nearly all records
+        cause = delivery_failure(error, message)
+        if cause is not None:
+            self._failures.append((message.topic() or "", cause))
+
+    def _finish(self, step: Callable[[float], None]) -> None:
+        """Repeats a step, which takes a time-out, until it is done: a further call continues it."""
+        deadline = time.monotonic() + self._seconds
+        with self._naming():
+            while True:
+                try:
+                    return step(_SLICE_SECONDS)
+                except KafkaException as error:
+                    if not error.args[0].retriable() or time.monotonic() > deadline:
+                        raise
+                    self._on_wait()
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Names what the producer raises."""
+        try:
+            yield
+        except KafkaException as error:
+            raise self._named(error.args[0]) from error
+
+    def _named(self, cause: KafkaError) -> Exception:
+        ended = TransactionFencedError if meaning(cause) in _FENCED else TransactionUnsettledError
+        return ended(cause.str())
+
+
+class TransactionalProducer(TransactionWriter):
+    """Writes records that are known together, each call of :meth:`send` in a transaction."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
         transactional_id: str,
         on_wait: Callable[[], None] = lambda: None,
     ) -> None:
-        self._on_wait = on_wait
-        limit = str(TRANSACTION_SECONDS * 1000)
-        self._producer = connected_producer(
-            config,
-            {
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": limit,
-                "message.timeout.ms": limit,
-                "linger.ms": "5",
-            },
-        )
-        self._failures: list[tuple[str, KafkaError]] = []
-        self._finish(self._producer.init_transactions)
+        tuning = {"transactional.id": transactional_id, "linger.ms": "5"}
+        super().__init__(config, tuning, TRANSACTION_SECONDS, on_wait)
 
     def send(self, records: Iterable[ProducerRecord]) -> None:
         """Writes all records in one transaction; returns when it is committed.
@@ -106,63 +158,32 @@ class TransactionalProducer:
         Raises:
             TransactionUnsettledError: if it may have been committed or not.
             TransactionFencedError: if it was not committed, and this producer can't write any more.
-            TopicMissingError, SinkError: if it was not committed: a record can't be written.
+            AuthorizationError, TopicMissingError, SinkError: if it was not committed: a record
+                can't be written, see :func:`failure`.
         """
         self._failures.clear()
+        produce, poll = self._producer.produce, self._producer.poll
         try:
             self._producer.begin_transaction()
             for record in records:
-                self._produce(record)
+                by_place = (record.value, record.key, record.partition, self._delivered, None, 0)
+                until_taken(produce, poll, (record.topic, *by_place, list(record.headers)))
+                poll(0)
         except KafkaException as error:
-            raise self._named(self._aborted(error.args[0])) from error
-        self._finish(self._producer.commit_transaction)
-
-    def close(self) -> None:
-        """Gives up what was not committed."""
-        with contextlib.suppress(KafkaException):
-            self._producer.abort_transaction(_SLICE_SECONDS)
-
-    def _produce(self, record: ProducerRecord) -> None:
-        where = {} if record.partition < 0 else {"partition": record.partition}
-        while True:
-            try:
-                self._producer.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    headers=list(record.headers),
-                    on_delivery=self._delivered,
-                    **where,
-                )
-            # The queue is full: reports that are taken make room, and only polls take them.
-            except BufferError:
-                self._producer.poll(_POLL_SECONDS)
-            else:
-                self._producer.poll(0)
-                return
-
-    def _delivered(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
-        if error is not None:
-            self._failures.append((message.topic() or "", error))
-
-    def _finish(self, step: Callable[[float], None]) -> None:
-        try:
-            finish_step(step, TRANSACTION_SECONDS, self._on_wait)
-        except KafkaException as error:
-            cause = error.args[0]
-            if cause.txn_requires_abort():
-                cause = self._aborted(cause)
-            raise self._named(cause) from error
+            raise self._failed(self._aborted(error.args[0])) from error
+        self.commit()
 
     def _named(self, cause: KafkaError) -> Exception:
-        for error in (cause, *(failure for _, failure in self._failures)):
-            if meaning(error) is Meaning.FENCED:
-                return TransactionFencedError(error.str())
-        for topic, failure in self._failures:
-            if meaning(failure) is Meaning.MISSING:
-                return TopicMissingError(topic)
-            if meaning(failure) not in _UNSETTLED:
-                return SinkError(topic, failure.str())
+        return self._failed(self._aborted(cause) if cause.txn_requires_abort() else cause)
+
+    def _failed(self, cause: KafkaError) -> Exception:
+        """Returns why the transaction was not committed; a record's failure says more."""
+        errors = (cause, *(error for _, error in self._failures))
+        if fencing := [error for error in errors if meaning(error) in _FENCED]:
+            return TransactionFencedError(fencing[0].str())
+        for topic, error in self._failures:
+            if meaning(error) not in _UNSETTLED:
+                return failure(self._config, topic, error)
         return TransactionUnsettledError(cause.str())
 
     def _aborted(self, cause: KafkaError) -> KafkaError:
@@ -172,7 +193,7 @@ class TransactionalProducer:
         a poll does once, when the error has come through librdkafka's queue.
         """
         try:
-            self._producer.abort_transaction(_SLICE_SECONDS)
+            self._producer.abort_transaction(_CLOSE_SECONDS)
         except KafkaException as error:
             of_abort: KafkaError = error.args[0]
             return of_abort if of_abort.fatal() else cause

@@ -12,7 +12,7 @@ import msgspec
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.kafka.client.client import ClientConfig
 from headrace.kafka.table.topic_table import read_table
-from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import (
     TransactionalProducer,
     TransactionFencedError,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.events import Rejection
     from headrace.events.written import EventWriter
     from headrace.kafka.client.headers import Headers
-    from headrace.kafka.write.sending import ProducerRecord
+    from headrace.kafka.write.record import ProducerRecord
 
 EVENT_ID, ORIGIN = "event-id", "origin"
 # Of Kafka's record format v2: the head of a batch, and of its only record the attributes, the
@@ -60,7 +60,7 @@ class RecordsOf:
 
     def of(self, rows: pa.Table) -> tuple[dict[int, ProducerRecord], list[RejectedRow]]:
         """Returns a record by the index of each row that is an event, and the other rows."""
-        from headrace.kafka.write.sending import ProducerRecord
+        from headrace.kafka.write.record import ProducerRecord
 
         name, origins = self._topic.name, _header(ORIGIN, _origins(rows))
         if self._events is None:

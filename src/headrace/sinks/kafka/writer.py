@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.events.written import WrittenWith
-    from headrace.kafka.write.sending import ProducerRecord
+    from headrace.kafka.write.record import ProducerRecord
 
 
 class KafkaDriver(SinkDriver):

@@ -5,7 +5,8 @@ from confluent_kafka import KafkaError
 from tests.mock_brokers import PRODUCE, MockBrokers
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError, TopicMissingError
-from headrace.kafka.write.sending import ProducerRecord, send_each
+from headrace.kafka.write.record import ProducerRecord
+from headrace.kafka.write.sending import send_each
 
 ANSWERED_AFTER_MS = 500
 

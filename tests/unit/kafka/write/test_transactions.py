@@ -7,14 +7,18 @@ import re
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import SinkError
+from headrace.errors import (
+    AuthorizationError,
+    RecordRejectedError,
+    SinkError,
+    TopicMissingError,
+)
 from headrace.kafka.write import transactions
-from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import (
     TransactionalProducer,
     TransactionFencedError,
     TransactionUnsettledError,
-    finish_step,
 )
 
 FATAL = KafkaError(KafkaError._FATAL)
@@ -23,6 +27,10 @@ TOO_OLD = KafkaError(KafkaError._TIMED_OUT, "it took too long", fatal=True)
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT, retriable=True)
 NOT_NOW = KafkaError(KafkaError._STATE)
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+FORBIDDEN = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+MISSING = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+PURGED = KafkaError(KafkaError._PURGE_QUEUE)
+REFUSED = KafkaError(KafkaError.POLICY_VIOLATION)
 TO_BE_ABORTED = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True)
 
 
@@ -48,9 +56,9 @@ class Producer:
     def begin_transaction(self):
         self._call("begin")
 
-    def produce(self, *_, on_delivery, **__):
+    def produce(self, *by_place):
         self._call("produce" if self.reports else "first produce")
-        self.reports.append(on_delivery)
+        self.reports.append(by_place[4])
 
     def poll(self, _):
         """Nothing has come through the queue of librdkafka so far."""
@@ -77,8 +85,11 @@ def send(monkeypatch, producer):
         ([FENCED], None, TransactionFencedError),
         ([TOO_LARGE, FENCED], None, TransactionFencedError),
         ([], FENCED, TransactionFencedError),
-        ([TOO_LARGE], None, SinkError),
-        ([TOO_LARGE], TIMED_OUT, SinkError),
+        ([TOO_LARGE], None, RecordRejectedError),
+        ([TOO_LARGE], TIMED_OUT, RecordRejectedError),
+        ([FORBIDDEN], None, AuthorizationError),
+        ([MISSING], None, TopicMissingError),
+        ([PURGED, REFUSED], None, SinkError),
     ],
 )
 def test_what_ended_a_transaction_is_said_whenever_it_is_told(
@@ -107,12 +118,14 @@ def test_a_transaction_that_ends_for_another_reason_is_unsettled_and_names_it(
         send(monkeypatch, Producer(failing, cause, of_abort=of_abort))
 
 
-def test_each_second_without_an_answer_is_reported():
-    waits = []
+def test_each_second_without_an_answer_is_reported(monkeypatch):
+    waits, producer = [], Producer("", None)
 
     def commit(_):
         if len(waits) < 3:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
+            raise KafkaException(TIMED_OUT)
 
-    finish_step(commit, 60.0, lambda: waits.append(None))
+    producer.commit_transaction = commit
+    monkeypatch.setattr(transactions, "connected_producer", lambda *_: producer)
+    TransactionalProducer({}, "id", lambda: waits.append(None)).send([])
     assert len(waits) == 3

@@ -11,7 +11,7 @@ import pytest
 from headrace import ByField, EpochMillis, Kafka, Topic
 from headrace.errors import InvalidRecordError, TableMismatchError
 from headrace.events.instances import event_reader
-from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.record import ProducerRecord
 from headrace.sinks.api import DeclaredRows, SinkContext
 from headrace.sinks.kafka.records import RecordsOf, batch_size_at_most, batch_size_of
 

@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.kafka.client.client import ClientConfig, high_watermarks
 from headrace.kafka.read.open_transactions import OPEN_TRANSACTION_SECONDS
-from headrace.kafka.write.sending import ProducerRecord
+from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import TransactionalProducer
 from headrace.model import TopicPartition
 from headrace.queries.declaration import StandingQueries
