@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from headrace.kafka.admin.topics import ensure_topics
 from headrace.kafka.client.broker_errors import delivery_failure, needs
 from headrace.kafka.client.client import ClientConfig, admin_request, broker_ids, connected_producer
+from headrace.kafka.write.record import until_taken
 from headrace.model import Topic
 
 _MAX_REPLICAS = 3  # as many as Kafka's own topics have
@@ -60,24 +61,29 @@ def possible_replication(config: ClientConfig) -> int:
     return min(_MAX_REPLICAS, len(admin_request(config, broker_ids)))
 
 
-def write_changelog(config: ClientConfig, name: str, changes: Mapping[bytes, bytes | None]) -> None:
-    """Writes new values, ``None`` to delete a key; returns once all in-sync replicas have them.
+def write_changelog(
+    config: ClientConfig, name: str, changes: Mapping[bytes, bytes | None]
+) -> list[int]:
+    """Writes new values, ``None`` to delete a key; returns their offsets.
+
+    Returns once all in-sync replicas have them.
 
     Raises:
+        AuthorizationError: if an ACL is missing.
         KafkaException: if a value was not written, or it is not known whether it was.
     """
-    failures: list[KafkaError] = []
+    reports: list[tuple[KafkaError | None, int]] = []
 
     def reported(error: KafkaError | None, message: confluent_kafka.Message) -> None:
-        failure = delivery_failure(error, message)
-        if failure is not None:
-            failures.append(failure)
+        reports.append((delivery_failure(error, message), message.offset()))
 
     sender = connected_producer(config)
     for key, value in changes.items():
-        sender.produce(name, value, key, on_delivery=reported)
+        until_taken(sender.produce, sender.poll, (name, value, key, -1, reported))
     if sender.flush(_SEND_SECONDS) > 0:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its public name
-    if failures:
-        with needs(config, "WRITE", f"topic {name}"):
-            raise KafkaException(failures[0])
+    for failure, _ in reports:
+        if failure is not None:
+            with needs(config, "WRITE", f"topic {name}"):
+                raise KafkaException(failure)
+    return [offset for _, offset in reports]

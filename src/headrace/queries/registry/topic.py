@@ -5,22 +5,20 @@ from __future__ import annotations
 import contextlib
 from datetime import timedelta
 
-import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, TopicChangeError
 from headrace.kafka.admin.propagation import until_known
 from headrace.kafka.admin.topics import TopicState, ensure_topics, topic_states
-from headrace.kafka.client.broker_errors import Meaning, delivery_failure, meaning, needs
-from headrace.kafka.client.client import ClientConfig, connected_producer
+from headrace.kafka.client.broker_errors import Meaning, meaning
+from headrace.kafka.client.client import ClientConfig
 from headrace.kafka.read.range_reader import read_records
-from headrace.kafka.table.changelog import possible_replication
+from headrace.kafka.table.changelog import possible_replication, write_changelog
 from headrace.model import OffsetRange, Topic, TopicPartition
 from headrace.model.durations import milliseconds
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
-_SEND_SECONDS = 30.0  # after this time without acknowledgement, a write has failed
 # Compaction leaves out the open segment: with segments of a week, the default, it does nothing.
 _COMPACTED_SEGMENT = timedelta(hours=1)
 # A repeated batch must read the records that it had before, after an outage of up to a day.
@@ -96,21 +94,13 @@ def write_registry(config: ClientConfig, name: str, key: bytes, value: bytes | N
         BrokerUnreachableError: if the brokers do not answer within 30 s; the record may be written.
         KafkaException: if the brokers refuse the record.
     """
-    reports: list[tuple[KafkaError | None, int]] = []
-
-    def reported(error: KafkaError | None, message: confluent_kafka.Message) -> None:
-        reports.append((delivery_failure(error, message), message.offset()))
-
-    sender = connected_producer(config)
-    sender.produce(name, value, key, on_delivery=reported)
-    sender.flush(_SEND_SECONDS)
-    failure, offset = reports[0] if reports else (None, -1)
-    if not reports or (failure is not None and meaning(failure) is Meaning.UNREACHABLE):
+    try:
+        [offset] = write_changelog(config, name, {key: value})
+    except KafkaException as error:
+        if meaning(error.args[0]) is not Meaning.UNREACHABLE:
+            raise
         reason = f"a record of {name} was not acknowledged; look whether it is there"
-        raise BrokerUnreachableError(config.get("bootstrap.servers", ""), reason)
-    if failure is not None:
-        with needs(config, "WRITE", f"topic {name}"):
-            raise KafkaException(failure)
+        raise BrokerUnreachableError(config.get("bootstrap.servers", ""), reason) from error
     return offset
 
 

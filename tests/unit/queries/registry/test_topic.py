@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError
+from headrace.kafka.table import changelog
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.registry import topic as topic_module
 from headrace.queries.registry.topic import registry_topic, write_registry
 
 CONFIG = {"bootstrap.servers": "broker:1"}
@@ -31,7 +31,10 @@ class StandInProducer:
     def __init__(self, reports):
         self.reports, self.produced = reports, []
 
-    def produce(self, name, value, key, on_delivery):
+    def poll(self, seconds):
+        """No report comes before the flush."""
+
+    def produce(self, name, value, key, partition, on_delivery):
         self.produced.append((name, key, value))
         for error in self.reports:
             on_delivery(error, Message())
@@ -46,7 +49,7 @@ def write(monkeypatch):
 
     def run(*reports):
         sender = StandInProducer(reports)
-        monkeypatch.setattr(topic_module, "connected_producer", lambda config: sender)
+        monkeypatch.setattr(changelog, "connected_producer", lambda config: sender)
         offset = write_registry(CONFIG, "ads.queries", b"a", b"{}")
         assert sender.produced == [("ads.queries", b"a", b"{}")]
         return offset
