@@ -260,7 +260,8 @@ class _TopicProducer(PolledProducer):
                     on_delivery=report,
                 )
             except BufferError as error:
-                if not place:  # nothing was handed over yet, so nothing of the request was taken
+                # An event loop can't wait for room: what was not handed over is not taken.
+                if not place:
                     raise QueueFullError from error
                 outstanding.not_sent(events[place:], _QUEUE_FULL)
                 break

@@ -73,7 +73,7 @@ class SpoolSender:
         sendable = {
             n: record for n, record in enumerate(records) if _place(record) not in self._missing
         }
-        return self._outcome(records, self._sent(self._wire, sendable, deadline))
+        return self._outcome(records, _sent(self._wire, self._chunks(sendable), deadline))
 
     def close(self) -> None:
         """Lets go of the connections."""
@@ -88,19 +88,6 @@ class SpoolSender:
             for topic, partition in places
             if (known := live[topic]) is None or (partition is not None and partition not in known)
         }
-
-    def _sent(
-        self, wire: _Wire, records: Mapping[int, SpoolRecord], deadline: float
-    ) -> dict[int, KafkaError]:
-        failures: dict[int, KafkaError] = {}
-        stopped = False
-        for chunk in self._chunks(records):
-            failed = dict.fromkeys(chunk, _TIMED_OUT) if stopped else wire.send(chunk, deadline)
-            if any(map(_is_rejection, failed.values())) and len(chunk) > 1:
-                failed = _one_by_one(wire, {n: chunk[n] for n in sorted(failed)}, deadline)
-            failures |= failed
-            stopped = not all(map(_is_rejection, failed.values()))
-        return failures
 
     def _chunks(self, records: Mapping[int, SpoolRecord]) -> Iterator[dict[int, SpoolRecord]]:
         chunk: dict[int, SpoolRecord] = {}
@@ -122,7 +109,7 @@ class SpoolSender:
             if _place(record) in self._missing:
                 final, why = False, f"{record.topic}: the topic or partition is not there"
             elif failure is not None:
-                final, why = _is_rejection(failure), f"{record.topic}: {_text(failure)}"
+                final, why = is_of_record(failure), f"{record.topic}: {_text(failure)}"
             else:
                 continue
             if final:
@@ -186,7 +173,7 @@ class _Wire:
                     number, delivery_failure(error, message)
                 ),
             )
-        except BufferError:
+        except BufferError:  # not waited for: the deadline is that of the whole call
             return KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001
         except KafkaException as error:
             self.ended = self.ended or meaning(error.args[0]) is Meaning.FATAL
@@ -206,16 +193,18 @@ class _Wire:
         return len(reports) == count
 
 
-def _one_by_one(
-    wire: _Wire, records: Mapping[int, SpoolRecord], deadline: float
+def _sent(
+    wire: _Wire, chunks: Iterable[dict[int, SpoolRecord]], deadline: float
 ) -> dict[int, KafkaError]:
-    """Yields records until one has to wait; those after it wait, too."""
+    """Sends chunks until one has to wait; those after it wait, too. Returns what was not taken."""
     failures: dict[int, KafkaError] = {}
-    stopped = False
-    for number, record in records.items():
-        failed = {number: _TIMED_OUT} if stopped else wire.send({number: record}, deadline)
+    must_wait = False
+    for chunk in chunks:
+        failed = dict.fromkeys(chunk, _TIMED_OUT) if must_wait else wire.send(chunk, deadline)
+        if len(chunk) > 1 and any(map(is_of_record, failed.values())):
+            failed = _sent(wire, ({n: chunk[n]} for n in sorted(failed)), deadline)
         failures |= failed
-        stopped = not all(map(_is_rejection, failed.values()))
+        must_wait = not all(map(is_of_record, failed.values()))
     return failures
 
 
@@ -226,10 +215,6 @@ def _place(record: SpoolRecord) -> _Place:
 def _bytes(record: SpoolRecord) -> int:
     headers = sum(len(name) + len(value) + 8 for name, value in record.headers)
     return _ENVELOPE_BYTES + len(record.value) + len(record.key or b"") + headers
-
-
-def _is_rejection(error: KafkaError) -> bool:
-    return is_of_record(error)
 
 
 def _text(error: KafkaError) -> str:

@@ -164,7 +164,7 @@ def _send(
     for value in itertools.cycle(values):
         if size >= bounds.most_bytes or failures or time.perf_counter() > deadline:
             break
-        with suppress(BufferError):  # full: serve reports until there is room
+        with suppress(BufferError):  # full: waits for room, but not beyond the run's time
             sender.produce(topic, value, on_delivery=report)
             sent, size = sent + 1, size + len(value)
             continue

@@ -123,7 +123,10 @@ class Sender:
             self._waiting.popleft()
 
     def hand_over(self, record: ProducerRecord, headers: Headers, sent: Sent) -> bool:
-        """Gives a record to the producer, on the event loop; ``False``: it has no room."""
+        """Gives a record to the producer, on the event loop; ``False``: it has no room.
+
+        An event loop can't wait for room as ``kafka.write`` does.
+        """
         try:
             self.enqueue(record, headers, sent)
         except BufferError:

@@ -231,6 +231,7 @@ class LeaseHolder:
         self._sent_at = time.monotonic()
         claim = msgspec.structs.replace(claim, sent_ms=int(self._sent_at * 1000))
         value = msgspec.json.encode(claim)
+        # Not sent again where the buffer is full: a renewal that waits would come too late.
         sender.produce(
             self._topic, value, str(slot).encode(), partition=0, on_delivery=self._delivered
         )
