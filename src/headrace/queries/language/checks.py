@@ -349,7 +349,8 @@ class _Check:
             self._counts(query)
             self._durations(query)
             self._closing(query)
-            self._size(query)
+            for clause, reason in QuerySize(query).faults():
+                raise self._error(query, clause, reason)
             self._names(query)
         except UnfitError as fault:
             raise self._text.error(fault.node.position, fault.reason) from fault
@@ -437,11 +438,6 @@ class _Check:
             if is_asked[clause]:
                 reason = f"with CLOSE BY {by.value}, a window {why}; leave {clause} out"
                 raise self._error(query, clause, reason)
-
-    def _size(self, query: Query) -> None:
-        """Refuses a query that needs too much memory or has too many early results per second."""
-        for clause, reason in QuerySize(query).faults():
-            raise self._error(query, clause, reason)
 
     def _between(
         self, query: Query, clause: str, duration: timedelta, least: timedelta, most: timedelta

@@ -77,7 +77,11 @@ def print_query(query: Query) -> str:
 def print_aggregate(aggregate: Aggregate) -> str:
     """Returns the text of an aggregate."""
     argument = "*" if aggregate.argument is None else print_expression(aggregate.argument)
-    text = f"{aggregate.function}({', '.join([argument, *map(_number, aggregate.parameters)])})"
+    parameters = [
+        f"{number:.0f}" if number.is_integer() and abs(number) < _MAX_PLAIN else repr(number)
+        for number in aggregate.parameters
+    ]
+    text = f"{aggregate.function}({', '.join([argument, *parameters])})"
     if aggregate.where is not None:
         text = f"filter({text}, WHERE {print_expression(aggregate.where)})"
     if aggregate.per is not None:
@@ -179,10 +183,6 @@ def _result(result: Result) -> str:
 
 def _facet(facet: Facet) -> str:
     return print_expression(facet.expression) + (f" AS {_name(facet.name)}" if facet.name else "")
-
-
-def _number(number: float) -> str:
-    return f"{number:.0f}" if number.is_integer() and abs(number) < _MAX_PLAIN else repr(number)
 
 
 def _name(name: str) -> str:

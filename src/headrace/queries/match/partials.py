@@ -111,7 +111,8 @@ def _added(rows: pa.Table, places: RowPlaces, matches: Matches) -> Iterator[Adde
             (facets[group], tuple(of_result[group] for of_result in partials))
             for group in range(first, last)
         ]
-        kept, other = limited(groups, matches.shape.max_groups, _aggregations(matches.shape))
+        aggregations = [result.aggregation for result in matches.shape.results]
+        kept, other = limited(groups, matches.shape.max_groups, aggregations)
         events = int(sizes[first:last].sum())
         yield AddedToWindow(int(slots[first]), int(begins[first]), events, kept, other)
 
@@ -319,7 +320,3 @@ def _merged(
         for accumulator, partial in zip(accumulators, part, strict=True):
             accumulator.add(partial)
     return [accumulator.partial() for accumulator in accumulators]
-
-
-def _aggregations(shape: QueryShape) -> list[Aggregation[Any]]:
-    return [result.aggregation for result in shape.results]

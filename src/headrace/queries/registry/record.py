@@ -67,11 +67,10 @@ _TIMES = ("registered_at", "updated_at", "expires_at", "text_changed_at")
 
 def encode_query(query: RegisteredQuery) -> tuple[bytes, bytes]:
     """Returns key and value of a query's record: the query id, and JSON with times in UTC."""
-    members = {name: _written(getattr(query, name)) for name in _MEMBERS}
     written = {
-        name: member
-        for name, member in members.items()
-        if member is not None or name not in _OPTIONAL
+        name: iso_milliseconds(member) if isinstance(member, datetime) else member
+        for name in _MEMBERS
+        if (member := getattr(query, name)) is not None or name not in _OPTIONAL
     }
     return query.id.encode(), msgspec.json.encode(written)
 
@@ -98,7 +97,3 @@ def _in_milliseconds(query: RegisteredQuery) -> RegisteredQuery:
         if (time := getattr(query, name)) is not None and time.microsecond % 1000
     }
     return replace(query, **cut) if cut else query
-
-
-def _written(member: object) -> object:
-    return iso_milliseconds(member) if isinstance(member, datetime) else member

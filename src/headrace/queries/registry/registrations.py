@@ -247,7 +247,10 @@ class QueryRegistry:
         self, text: str, query_id: str | None = None, ttl: timedelta | None = None
     ) -> RegisteredQuery:
         """Registers a query: see :func:`register_query`."""
-        chosen = query_id if query_id is not None else _random_id()
+        chosen = query_id
+        if chosen is None:
+            characters = (secrets.choice(_RANDOM_ID_CHARACTERS) for _ in range(_RANDOM_ID_LENGTH))
+            chosen = "".join(characters)
         if not QUERY_ID.fullmatch(chosen):
             raise QueryInvalidError("id", chosen, f"possible are {QUERY_ID_WORDS}")
         now = _now()
@@ -499,10 +502,6 @@ def _entry(
 def _meant(query_id: str, known: Iterable[str]) -> str:
     close = get_close_matches(query_id, list(known), n=MAX_CLOSE_IDS)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else "no id is like it"
-
-
-def _random_id() -> str:
-    return "".join(secrets.choice(_RANDOM_ID_CHARACTERS) for _ in range(_RANDOM_ID_LENGTH))
 
 
 def _seconds_text(duration: timedelta) -> str:

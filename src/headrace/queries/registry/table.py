@@ -120,7 +120,8 @@ class QueryTable:
         try:
             query = self._queries[key] = replace(decode_query(key, value), offset=offset)
         except ValueError as error:
-            self._faulty[key] = FaultyQuery(_shown(key), offset, str(error))
+            shown = (key or b"").decode(errors="backslashreplace")
+            self._faulty[key] = FaultyQuery(shown, offset, str(error))
             return
         if before is None or first is None or not _is_renewed(before, query):
             is_new = query.revision == 1 and query.updated_at == query.registered_at
@@ -166,18 +167,15 @@ class QueryTable:
     def _check(self, text: str) -> _CheckedText:
         checked = self._checked.get(text)
         if checked is None:
-            self._forget_texts()
+            if len(self._checked) > max(MIN_REMEMBERED_TEXTS, 2 * len(self._queries)):
+                texts = {query.text for query in self._queries.values()}
+                self._checked = {text: self._checked[text] for text in texts & set(self._checked)}
             try:
                 checked = _CheckedText(self._parse(text).topic, "")
             except QueryTextError as error:
                 checked = _CheckedText("", str(error))
             self._checked[text] = checked
         return checked
-
-    def _forget_texts(self) -> None:
-        if len(self._checked) > max(MIN_REMEMBERED_TEXTS, 2 * len(self._queries)):
-            texts = {query.text for query in self._queries.values()}
-            self._checked = {text: query for text, query in self._checked.items() if text in texts}
 
 
 def _is_renewed(before: RegisteredQuery, query: RegisteredQuery) -> bool:
@@ -192,7 +190,3 @@ def _is_renewed(before: RegisteredQuery, query: RegisteredQuery) -> bool:
 def _key(query_id: str) -> bytes:
     # Half of a surrogate pair, which is in no valid id, becomes a question mark.
     return query_id.encode(errors="replace")
-
-
-def _shown(key: bytes | None) -> str:
-    return (key or b"").decode(errors="backslashreplace")

@@ -10,7 +10,6 @@ from headrace.events.times import time_of
 from headrace.kafka.client.client import ClientConfig, describe, watermarks
 from headrace.kafka.read.range_reader import read_backwards
 from headrace.model import TopicPartition
-from headrace.pipelines.declaration import Pipeline
 from headrace.project.check import LoadedProject
 from headrace.project.services import broker_config
 from headrace.queries.book import last_positions
@@ -192,7 +191,8 @@ def matching_pipelines(
     names = [
         pipeline.name
         for pipeline in project.pipelines.values()
-        if _matches(pipeline, declared, topic)
+        if any(queries.name == declared.name for queries in queries_matched_by(pipeline))
+        and any(source.topic.name == topic for source in pipeline.sources)
     ]
     live = describe(config, [topic, declared.matched_topic])
     if not live.keys() >= {topic, declared.matched_topic}:
@@ -214,12 +214,6 @@ def late_event_count(config: ClientConfig, declared: StandingQueries, query_id: 
     if not reported:
         return None
     return sum(position.late.get(query_id, 0) for (position, _), _ in reported)
-
-
-def _matches(pipeline: Pipeline, declared: StandingQueries, topic: str) -> bool:
-    return any(queries.name == declared.name for queries in queries_matched_by(pipeline)) and any(
-        source.topic.name == topic for source in pipeline.sources
-    )
 
 
 def _pipeline(

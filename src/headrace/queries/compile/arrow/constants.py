@@ -45,8 +45,9 @@ def _number_beside(number: float, beside: ValueType) -> tuple[ValueType, Constan
             return ValueType.NUMBER, float(integer)
         case int(integer), _:
             return ValueType.INTEGER, integer
-        case _, ValueType.INTEGER if number.is_integer() and _fits(number):
-            return ValueType.INTEGER, int(number)
+        case _, ValueType.INTEGER if number.is_integer():
+            if -_END_OF_INTEGERS <= number < _END_OF_INTEGERS:
+                return ValueType.INTEGER, int(number)
     # Adding 0.0 turns -0.0 into 0.0: Arrow's hashes tell them apart.
     return ValueType.NUMBER, number + 0.0
 
@@ -56,7 +57,3 @@ def _microseconds(text: str) -> int:
     if moment is None:
         raise ValueError(f"{text!r} is no time with a time zone")
     return microseconds_since_1970(moment)
-
-
-def _fits(number: float) -> bool:
-    return -_END_OF_INTEGERS <= number < _END_OF_INTEGERS

@@ -124,7 +124,8 @@ class OpenWindow:
         return [aggregation.accumulator() for aggregation in self.plan.aggregations]
 
     def _facets(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        if len(values) != len(self.plan.facets) or not all(map(_is_scalar, values)):
+        are_scalars = all(isinstance(value, str | int | float | bool | None) for value in values)
+        if len(values) != len(self.plan.facets) or not are_scalars:
             raise ValueError(f"{values!r:.100} are no values of the facets")
         return tuple(values)
 
@@ -168,10 +169,6 @@ def _add(group: list[Accumulator[Any]], states: Sequence[Any]) -> None:
     for accumulator, state in zip(group, states, strict=True):
         if state is not None:
             accumulator.add_state(state)
-
-
-def _is_scalar(value: object) -> bool:
-    return value is None or isinstance(value, str | int | float | bool)
 
 
 def time_text(time_us: int) -> str:

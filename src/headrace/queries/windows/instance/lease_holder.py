@@ -22,7 +22,6 @@ from headrace.model import TopicPartition
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.windows.instance.leases import (
     Claim,
-    Lease,
     LeaseTable,
     LeaseTiming,
     read_claim,
@@ -95,7 +94,7 @@ class LeaseHolder:
             # Before the end is read, an unread record may have given the slot to another instance.
             if not self._at_end or own is None or self._rests:
                 return None
-            if _is_older(own[1], self._timing.own_seconds):
+            if time.monotonic() - own[1].seen > self._timing.own_seconds:
                 return None
             return self._slots[own[0]]
 
@@ -242,8 +241,3 @@ class LeaseHolder:
         if reason and reason != self._send_failure:
             _LOG.warning("The lease can't be renewed: %s", reason)
         self._send_failure = reason
-
-
-def _is_older(lease: Lease, seconds: float) -> bool:
-    """Returns whether the last renewal is older than ``seconds``."""
-    return time.monotonic() - lease.seen > seconds
