@@ -1,7 +1,7 @@
 """Metrics: name, unit, meaning, and what to do when the figure moves.
 
-The names are the fields of the progress of pipelines and workers: in ``headrace run``,
-``headrace status`` and their JSON. Counters begin at 0 with the run.
+The names are the fields of the status of a service, also in its JSON. Counters start at 0 with the
+run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of one pipeline, of one instance of a worker, or of one of its partitions.
+    """A figure of a service, or of one of its parts, such as a partition.
 
     Attributes:
         name: name in progress, JSON and /metrics.

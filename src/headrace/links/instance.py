@@ -223,7 +223,7 @@ class TransferInstance(Generic[Start]):
         """Ends it; from any thread."""
         self._stopping.set()
 
-    def run(self, observe: Callable[[TransferProgress], None]) -> None:
+    def run(self, observe: Callable[[None], None]) -> None:
         """Moves records until :meth:`stop`; calls ``observe`` some times a second.
 
         Raises:
@@ -238,7 +238,7 @@ class TransferInstance(Generic[Start]):
                     self._step()
                 except _INTERRUPTIONS as error:
                     self._interrupt(error)
-                observe(self.progress)
+                observe(None)
             self._commit_or_interrupt()
         finally:
             self._drop_carrier()
@@ -376,13 +376,16 @@ class TransferInstance(Generic[Start]):
             self._timing.hung_seconds,
             error,
         )
-        self._unknown_since = now
+        self._unknown_since = now  # the next error is logged after the same time
 
     def _note(self, starts: Starts[Start]) -> None:
         self.progress.unreachable = ""
         for partition, position in starts.positions.items():
-            _LOG.info("%s: %s from %s", self._target.name, partition, _text(position))
+            of_inputs = position if isinstance(position, tuple) else (position,)
+            text = ", ".join(map(str, of_inputs))
+            _LOG.info("%s: %s from %s", self._target.name, partition, text)
         for partition, refusal in starts.refused.items():
+            # Each check returns it again, with other offsets: one of the same type is no news.
             if type(self.progress.refused.get(partition)) is not type(refusal):
                 _LOG.error("%s", refusal)
         for partition in starts.awaited:
@@ -440,7 +443,3 @@ class TransferInstance(Generic[Start]):
             self.carrier.close()
         self.carrier = None
         self.progress.partitions.clear()
-
-
-def _text(position: object) -> str:
-    return ", ".join(map(str, position)) if isinstance(position, tuple) else str(position)

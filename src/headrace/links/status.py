@@ -1,4 +1,4 @@
-"""How instances of mirrors, mergers and dispatchers are doing, for others to see."""
+"""The status of what moves records: mirrors, mergers, dispatchers, emitters of matched events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where records are written, and the consumer group of those who write them."""
+"""Where mirrors and mergers write, and what all links say of a site and of a rejected record."""
 
 from __future__ import annotations
 

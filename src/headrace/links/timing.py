@@ -1,4 +1,4 @@
-"""How long an instance of a mirror or a merger waits."""
+"""How long an instance of a mirror or a merger, or a route of a dispatcher, waits."""
 
 from __future__ import annotations
 

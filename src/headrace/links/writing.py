@@ -40,7 +40,7 @@ _RESOURCES = {
     "GROUP_AUTHORIZATION_FAILED": "READ",
     "CLUSTER_AUTHORIZATION_FAILED": "IDEMPOTENT_WRITE",
 }
-_FLUSH_SLICES = 60
+_FLUSH_SLICES = 60  # between them failures are looked for, every sixth of a second
 
 
 class RejectedBatchError(Exception):

@@ -1,1 +1,1 @@
-"""How anything runs and reports that lives long: pipelines, mirrors, workers, standing queries."""
+"""How anything that lives long reports, and restarts; all but pipelines also run by it."""

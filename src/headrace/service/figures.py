@@ -8,21 +8,12 @@ the base: a kind says what the figure means for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import Field, field
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, overload
+from dataclasses import Field, field, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 from headrace.metrics import Metric
 
 Value = TypeVar("Value", covariant=True)  # noqa: PLC0105 - as typing's own names
-
-
-class _Texts(NamedTuple):
-    """What a metric says beside its name."""
-
-    unit: str
-    meaning: str
-    runbook: str
-    is_counter: bool = False
 
 
 def counter(unit: str, meaning: str, runbook: str) -> Any:
@@ -33,12 +24,14 @@ def counter(unit: str, meaning: str, runbook: str) -> Any:
         meaning: what is counted.
         runbook: when to act, and what to do then.
     """
-    return field(default=0, metadata={"metric": _Texts(unit, meaning, runbook, is_counter=True)})
+    return field(
+        default=0, metadata={"metric": Metric("", unit, meaning, runbook, is_counter=True)}
+    )
 
 
 def gauge(unit: str, meaning: str, runbook: str, *, default: object = 0) -> Any:
     """Returns a field that rises and falls, and its metric; arguments as of :func:`counter`."""
-    return field(default=default, metadata={"metric": _Texts(unit, meaning, runbook)})
+    return field(default=default, metadata={"metric": Metric("", unit, meaning, runbook)})
 
 
 class Derived(Generic[Value]):
@@ -46,11 +39,11 @@ class Derived(Generic[Value]):
 
     Args:
         get: returns its value.
-        texts: those of its metric; ``None``: it is none.
+        metric: without its name; ``None``: it is none.
     """
 
-    def __init__(self, get: Callable[[Any], Value], texts: _Texts | None = None) -> None:
-        self.get, self.texts, self.__doc__ = get, texts, get.__doc__
+    def __init__(self, get: Callable[[Any], Value], metric: Metric | None = None) -> None:
+        self.get, self.metric, self.__doc__ = get, metric, get.__doc__
 
     @overload
     def __get__(self, status: None, kind: type) -> Self: ...
@@ -61,14 +54,14 @@ class Derived(Generic[Value]):
 
     def gauge(self, unit: str, meaning: str, runbook: str) -> Derived[Value]:
         """Returns the property with a metric; arguments as of :func:`counter`."""
-        return Derived(self.get, _Texts(unit, meaning, runbook))
+        return Derived(self.get, Metric("", unit, meaning, runbook))
 
 
 def derived_gauge(
     unit: str, meaning: str, runbook: str
 ) -> Callable[[Callable[[Any], Value]], Derived[Value]]:
     """Returns a decorator of a property that is a metric; arguments as of :func:`counter`."""
-    return lambda get: Derived(get, _Texts(unit, meaning, runbook))
+    return lambda get: Derived(get, Metric("", unit, meaning, runbook))
 
 
 class Measured:
@@ -83,16 +76,16 @@ class Measured:
     derived: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        own = {name: _texts_of(value) for name, value in vars(cls).items()}
-        metrics = {n: Metric(n, *texts) for n, texts in own.items() if texts is not None}
+        own = {name: _metric_of(value) for name, value in vars(cls).items()}
+        metrics = {n: replace(metric, name=n) for n, metric in own.items() if metric is not None}
         inherited = [metric for metric in cls.metrics if metric.name not in metrics]
         cls.metrics = (*metrics.values(), *inherited)
         names = [name for name, value in vars(cls).items() if isinstance(value, Derived)]
         cls.derived = tuple(dict.fromkeys((*cls.derived, *names)))
 
 
-def _texts_of(value: object) -> _Texts | None:
+def _metric_of(value: object) -> Metric | None:
     if isinstance(value, Field):
-        texts: _Texts | None = value.metadata.get("metric")
-        return texts
-    return value.texts if isinstance(value, Derived) else None
+        metric: Metric | None = value.metadata.get("metric")
+        return metric
+    return value.metric if isinstance(value, Derived) else None

@@ -117,6 +117,7 @@ class RestartPolicy:
         spent[:] = [at for at in spent if now - at < _BUDGET_WINDOW_SECONDS]
         if len(spent) >= budget:
             return None
+        # 64: from 1,024 on, the power is no float; any delay is at its maximum long before.
         delay = self._settings.first_delay_seconds * 2.0 ** min(len(spent), 64)
         spent.append(now)
         return min(delay, self._settings.max_delay_seconds)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from headrace.errors import RefusedError
 from headrace.runtime.prometheus import MetricsServer, serving
@@ -26,7 +26,7 @@ class Service(Protocol[AnyStatus]):
     def stop(self) -> None:
         """Ends :meth:`run` once what is in process is complete. May be called on any thread."""
 
-    def run(self, observe: Callable[[Any], None]) -> None:
+    def run(self, observe: Callable[[ServiceStatus | None], None]) -> None:
         """Runs until it is stopped, or raises why it can't continue.
 
         Args:
@@ -96,16 +96,16 @@ class ServiceRun(Generic[Status]):
                 server.publish(exposition(type(status), [status]))
             observe(status)
 
-        def seen(seen: object) -> None:
+        def observed(status: ServiceStatus | None) -> None:
             nonlocal published_at
-            is_last = isinstance(seen, ServiceStatus) and seen.has_ended
+            is_last = status is not None and status.has_ended
             if is_last or time.monotonic() - published_at >= _PUBLISH_SECONDS:
                 published_at = time.monotonic()
                 show(self._service.status())
 
         _LOG.info("%s: starts", name)
         try:
-            self._service.run(seen)
+            self._service.run(observed)
         except BaseException as error:
             reason = str(error) or type(error).__name__
             last = self._service.status()

@@ -21,7 +21,7 @@ from headrace.service.figures import Measured
 if TYPE_CHECKING:
     from headrace.runtime.prometheus import Sample
 
-STALE_AFTER_SECONDS = 30.0
+STALE_AFTER_SECONDS = 30.0  # written every second; a machine that is busy may miss some
 
 
 class State(enum.StrEnum):

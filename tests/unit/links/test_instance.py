@@ -259,7 +259,8 @@ def test_an_instance_says_that_it_waits_for_a_site_until_it_answers(world):
     error = BrokerUnreachableError("s:1", "no answer")
     world.copies = [lambda: site(error), lambda: site(None), instance.stop]
     world.assign({COPY})
-    instance.run(lambda seen: states.append((seen.state, seen.unreachable)))
+    seen = instance.progress
+    instance.run(lambda _: states.append((seen.state, seen.unreachable)))
     running = (State.RUNNING, "")
     assert states == [(State.WAITING, str(error)), running, running]
 
@@ -271,7 +272,7 @@ def test_an_instance_waits_for_a_site_that_is_away_when_it_begins(world):
     seen = []
     world.copies = [instance.stop]
     world.assign({COPY})
-    instance.run(lambda progress: seen.append(progress.state))
+    instance.run(lambda _: seen.append(instance.progress.state))
     assert seen[0] is State.WAITING
     assert seen[-1] is State.RUNNING
 
@@ -281,7 +282,8 @@ def test_an_instance_says_where_a_transaction_stops_readers(world):
     instance = MirrorInstance(replace(LINK, commit_seconds=0.0), CHECKING)
     world.copies = [lambda: world.hanging.update({COPY: 1_234}), world.hanging.clear, instance.stop]
     world.assign({COPY})
-    instance.run(lambda seen: reasons.append((seen.state, seen.reason)))
+    seen = instance.progress
+    instance.run(lambda _: reasons.append((seen.state, seen.reason)))
     hanging = (
         "a transaction in waw.a/0 is open since offset 1,234 and has not ended: readers of "
         "committed records wait there"
@@ -308,7 +310,8 @@ def test_an_instance_that_is_not_told_its_positions_says_so_and_looks_why(world,
     instance = MirrorInstance(replace(LINK, commit_seconds=0.0), CHECKING)
     world.copies.append(instance.stop)
     world.assign({COPY})
-    instance.run(lambda seen: reasons.append((seen.state, seen.reason)))
+    seen = instance.progress
+    instance.run(lambda _: reasons.append((seen.state, seen.reason)))
     waiting, running = State.WAITING, State.RUNNING
     assert reasons[0][0] is waiting
     assert reasons[0][1].startswith("the target does not tell committed offsets")

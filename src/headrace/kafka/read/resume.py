@@ -220,7 +220,7 @@ def with_cuts(
     """Returns states of logs with the offsets at which they were truncated before positions.
 
     Only a new leader truncates a log, so leaders are asked where the epoch has changed. A log can't
-    be compared before its first offset, nor with a position in another topic.
+    be compared before its first offset, nor with a position in another topic or without a topic id.
 
     Raises:
         AuthorizationError: if reading a topic is not allowed.

@@ -123,6 +123,7 @@ def poll_endlessly(
     reader = consumer(config, group, tuning)
     idle_check = IdleCheck(config)
     try:
+        # What it returns is not needed: with leaders known, a new client fetches at once.
         for topic in {partition.topic for partition in offsets}:
             fetch_metadata(reader, topic)
         reader.assign([client_partition(partition, at) for partition, at in offsets.items()])

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.errors import (
     CheckpointInUseError,
@@ -59,7 +59,7 @@ class DispatcherInstance:
         """Ends it. From any thread."""
         self._stop.set()
 
-    def run(self, observe: Callable[[Any], None]) -> None:
+    def run(self, observe: Callable[[None], None]) -> None:
         """Runs it; ``observe`` is called twice a second.
 
         Raises:

@@ -28,7 +28,7 @@ from headrace.kafka.read.resume import (
     verdict,
     with_cuts,
 )
-from headrace.links.committed_position import CommittedPosition
+from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.route import Route
 from headrace.links.starts import Starts
 from headrace.links.tail import offsets_since

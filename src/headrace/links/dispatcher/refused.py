@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.links.committed_position import CommittedPosition
+from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.query import first_unsent, partition_query
 from headrace.links.dispatcher.route import Route
 from headrace.links.dispatcher.sent import sent_since

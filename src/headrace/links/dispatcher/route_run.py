@@ -20,8 +20,8 @@ from headrace.errors import (
 )
 from headrace.kafka.client.client import latest_offsets
 from headrace.kafka.read.log_cuts import Seen
-from headrace.links.committed_position import CommittedPosition
 from headrace.links.dispatcher.declaration import DispatchMode
+from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.positions import (
     commit_positions,
     committed_positions,
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("headrace.dispatcher")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
-_CHECK_SECONDS = 10.0
-LOOK_AGAIN_SECONDS = 30.0
+_CHECK_SECONDS = 10.0  # so long a recreated topic, or a second instance, may go unnoticed
+LOOK_AGAIN_SECONDS = TransferTiming().check_seconds
 _SETTLE_SECONDS = 1.0  # what a query that was stopped has in flight reaches the target
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.kafka.read.log_cuts import Seen, find_cuts
-from headrace.links.committed_position import CommittedPosition
+from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.route import Route
 from headrace.links.tail import offsets_since
 from headrace.links.target import naming_site

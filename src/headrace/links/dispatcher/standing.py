@@ -18,8 +18,8 @@ from headrace.errors import (
 )
 from headrace.kafka.client.client import latest_offsets
 from headrace.links.accepted_ranges import AcceptedLoss, keep_accepted
-from headrace.links.committed_position import CommittedPosition
 from headrace.links.dispatcher.declaration import Dispatcher, DispatchMode
+from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.positions import (
     commit_positions,
     committed_positions,

@@ -9,7 +9,7 @@ from dataclasses import replace
 import confluent_kafka
 
 from headrace.kafka.table.topic_table import TableFollower
-from headrace.links.instance import TransferInstance, TransferProgress
+from headrace.links.instance import TransferInstance
 from headrace.links.merger.merging import Merging
 from headrace.links.merger.plan import ClockSource, MergePlan
 from headrace.links.merger.position import OutputPosition
@@ -28,7 +28,7 @@ class MergerInstance(TransferInstance[OutputPosition]):
         self._plan, self._site_times = plan, SiteTimesTable()
         super().__init__(_MergerTransfer(plan, self._site_times))
 
-    def run(self, observe: Callable[[TransferProgress], None]) -> None:
+    def run(self, observe: Callable[[None], None]) -> None:
         """Merges until :meth:`stop`. Raises what :meth:`TransferInstance.run` does."""
         if ClockSource.MIRROR not in self._plan.sources.values():
             super().run(observe)

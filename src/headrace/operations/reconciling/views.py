@@ -47,6 +47,7 @@ def _show(balances: Sequence[Balance], screen: Screen) -> None:
 
 def _show_lines(lines: Sequence[BookLine], titles: Sequence[str], screen: Screen) -> None:
     balanced = [line for line in lines if line.state is WindowState.BALANCED]
+    # By identity: lines of several books may be equal, and only these are hidden.
     hidden = set(map(id, balanced[:-MAX_BALANCED])) if titles[0] == "window" else set()
     shown = table(*titles, right=tuple(range(2, len(titles) - 1)))
     for line in lines:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -83,7 +83,7 @@ class EventEmitter:
         self._stop = threading.Event()
         self._changes_often = False
         self._running: RunningQuery | None = None
-        self._observe: Callable[[Any], None] = lambda _: None
+        self._observe: Callable[[None], None] = lambda _: None
         self._status = EmitterStatus(matched.name)
 
     def stop(self) -> None:
@@ -97,7 +97,7 @@ class EventEmitter:
         """Returns the current status."""
         return replace(self._status, updated_ms=now_in_ms())
 
-    def run(self, observe: Callable[[Any], None]) -> None:
+    def run(self, observe: Callable[[None], None]) -> None:
         """Sends matched events, and retries transient errors, until stopped.
 
         Args:

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.links.committed_position import CommittedPosition
 from headrace.links.dispatcher import route_run, sent
+from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.route import Route
 from headrace.links.dispatcher.route_run import RouteRun
 from headrace.links.starts import Starts

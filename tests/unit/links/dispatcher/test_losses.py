@@ -7,8 +7,8 @@ import pytest
 
 from headrace.errors import LinkLossError, LinkNotRefusedError
 from headrace.kafka.client.client import LiveTopic
-from headrace.links.committed_position import CommittedPosition
 from headrace.links.dispatcher import standing as dispatchers
+from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.route import Route
 from headrace.links.dispatcher.standing import accept_loss
 from headrace.links.starts import Starts

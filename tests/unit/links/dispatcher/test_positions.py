@@ -8,8 +8,8 @@ import pytest
 from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionError
 from headrace.kafka.client.client import LiveTopic
 from headrace.kafka.read import resume
-from headrace.links.committed_position import CommittedPosition
 from headrace.links.dispatcher import positions
+from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.positions import (
     commit_positions,
     committed_positions,

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.errors import DispatcherCoresError, LinkRecordError
-from headrace.links.committed_position import CommittedPosition
 from headrace.links.dispatcher import refused, route_run
 from headrace.links.dispatcher.declaration import DispatchMode
+from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.refused import find_refused
 from headrace.links.dispatcher.route import Route
 from headrace.links.dispatcher.route_run import RouteRun
