@@ -8,7 +8,7 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.errors import LinkRecordError
 from headrace.kafka.client.client import client_config, producer
-from headrace.links.open_transactions import OpenTransactions
+from headrace.links.hanging import HangingTransactions
 from headrace.links.target import TransferTarget
 from headrace.links.writing import end_transaction
 from headrace.model import TopicPartition
@@ -32,16 +32,16 @@ def test_a_transaction_that_stays_open_is_hanging_until_it_is_ended(target):
     writer.begin_transaction()
     writer.produce(topic, b"committed", partition=0)
     writer.commit_transaction()
-    looked = OpenTransactions(target.config)
-    assert looked.hanging(partitions) == {}
+    looked = HangingTransactions(target.config)
+    assert looked.find(partitions) == {}
     writer.begin_transaction()
     writer.produce(topic, b"open", partition=0)
     assert writer.flush(FLUSH_SECONDS) == 0
-    assert looked.hanging(partitions) == {}  # it may have begun this moment
-    assert looked.hanging(partitions) == {partitions[0]: 2}
-    assert looked.hanging(partitions[1:]) == {}
-    assert looked.hanging(partitions) == {}  # it was not looked at the time before
+    assert looked.find(partitions) == {}  # it may have begun this moment
+    assert looked.find(partitions) == {partitions[0]: 2}
+    assert looked.find(partitions[1:]) == {}
+    assert looked.find(partitions) == {}  # it was not looked at the time before
     end_transaction(target, transactional_id)
-    assert looked.hanging(partitions) == {}
+    assert looked.find(partitions) == {}
     with pytest.raises(Exception, match="fenced"):
         writer.commit_transaction(LIMIT_SECONDS)

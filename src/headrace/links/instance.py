@@ -19,7 +19,7 @@ from headrace.kafka.client.broker_errors import Meaning, meaning
 from headrace.kafka.client.lost_brokers import BrokersLostError
 from headrace.kafka.group.group_member import GroupMember, NoMemberError
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
-from headrace.links.open_transactions import OpenTransactions
+from headrace.links.hanging import HangingTransactions
 from headrace.links.refused_records import RefusedRecords
 from headrace.links.starts import Start, Starts
 from headrace.links.target import Rejection, TransferTarget
@@ -203,7 +203,7 @@ class TransferInstance(Generic[Start]):
         self._transfer, self._target = transfer, transfer.target
         self._stopping = threading.Event()
         self._id = ""
-        self._open_transactions = OpenTransactions(self._target.config)
+        self._hanging = HangingTransactions(self._target.config)
         self._rejections: dict[TopicPartition, Rejection] | None = None
         self._refused_records = RefusedRecords(timing)
         self._waiting: set[TopicPartition] = set()
@@ -298,7 +298,7 @@ class TransferInstance(Generic[Start]):
         unknown = set() if self._unknown_since is None else self._waiting
         try:
             with self._target.naming():
-                hanging = self._open_transactions.hanging(self.progress.partitions | unknown)
+                hanging = self._hanging.find(self.progress.partitions | unknown)
         except BrokerUnreachableError:  # the carrier says so
             return
         except KafkaException as error:

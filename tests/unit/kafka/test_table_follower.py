@@ -8,7 +8,7 @@ from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import lost_brokers
-from headrace.kafka.read import tail
+from headrace.kafka.read import polling
 from headrace.kafka.table import topic_table as table_module
 from headrace.kafka.table.topic_table import TableFollower
 from headrace.model import TopicPartition
@@ -70,7 +70,7 @@ def follow(monkeypatch):
             all_partitions = (TopicPartition("t", 0),)
 
         monkeypatch.setattr(table_module, "describe", lambda *_: {"t": Live})
-        monkeypatch.setattr(tail, "consumer", lambda *_: Reader(given))
+        monkeypatch.setattr(polling, "consumer", lambda *_: Reader(given))
         followers.append(TableFollower({}, "t", on_record, retry_seconds=0.01))
         return followers[-1]
 

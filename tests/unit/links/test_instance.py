@@ -102,8 +102,8 @@ def world(monkeypatch):
     monkeypatch.setattr(instance_module, "end_transaction", made.end)
     monkeypatch.setattr(
         instance_module,
-        "OpenTransactions",
-        lambda _: SimpleNamespace(hanging=lambda _: made.hanging),
+        "HangingTransactions",
+        lambda _: SimpleNamespace(find=lambda _: made.hanging),
     )
     monkeypatch.setattr(mirror_module, "Copier", made.copier)
     monkeypatch.setattr(mirror_module, "find_starts", made.find_starts)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, Message
 
 from headrace.errors import HeadraceError, RecordsUnreadableError, TopicMissingError
 from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client.client import ClientConfig, consumer, fetch_metadata
+from headrace.kafka.client.client import ClientConfig
 from headrace.kafka.client.headers import headers_of
-from headrace.kafka.client.lost_brokers import BrokersLostError, IdleCheck
-from headrace.kafka.client.partitions import client_partition
+from headrace.kafka.client.lost_brokers import BrokersLostError
+from headrace.kafka.read.polling import poll_endlessly
 from headrace.kafka.read.range_reader import Record
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
 # What retention has removed meanwhile is left out; where a log was cut, its end is read.
 _TUNING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
-_PASSING = {Meaning.UNREACHABLE, Meaning.TRANSIENT}  # the consumer recovers by itself
 _EXPECTED = {Meaning.END, Meaning.NO_RECORD, Meaning.TRUNCATED}
 
 
@@ -76,7 +74,7 @@ def follow(config: ClientConfig, positions: Mapping[TopicPartition, int]) -> Ite
     It joins no consumer group and commits nothing.
     Order: records of a partition come in order of offset, partitions as brokers answer.
     Delivery: each committed record once. Records that retention removes before they are read are
-    left out; partitions that the topic gets later are not read. While brokers are away it waits.
+    left out; partitions that the topic gets later are not read. It waits for unreachable brokers.
 
     Raises:
         AuthorizationError: if an ACL is missing.
@@ -95,51 +93,7 @@ def follow(config: ClientConfig, positions: Mapping[TopicPartition, int]) -> Ite
                     elif meaning(error) not in _EXPECTED:
                         raise _failure(config, error, message)
         except BrokersLostError as error:
-            _LOG.warning("Reading goes on with a new consumer: %s", error)
-
-
-def poll_endlessly(
-    config: ClientConfig,
-    group: str,
-    offsets: Mapping[TopicPartition, int],
-    tuning: ClientConfig,
-    seconds: float = 0.2,
-) -> Iterator[list[Message]]:
-    """Reads partitions with a consumer of its own, which is closed when the caller stops.
-
-    Yields what is available: up to 100 records and events, such as ends of partitions and errors,
-    without the errors that a consumer recovers from. A list is empty if nothing comes in time.
-
-    Args:
-        config: librdkafka's settings of the cluster.
-        group: name by which brokers know the consumer; it joins no group.
-        offsets: by partition, the first offset to read.
-        tuning: further settings of the consumer.
-        seconds: how long a record is waited for.
-
-    Raises:
-        BrokersLostError: if only a new consumer can continue.
-    """
-    reader = consumer(config, group, tuning)
-    idle_check = IdleCheck(config)
-    try:
-        # What it returns is not needed: with leaders known, a new client fetches at once.
-        for topic in {partition.topic for partition in offsets}:
-            fetch_metadata(reader, topic)
-        reader.assign([client_partition(partition, at) for partition, at in offsets.items()])
-        while True:
-            first = reader.consume(1, seconds)
-            # Consuming 100 at first would wait for all of them.
-            messages = first + reader.consume(99, 0) if first else []
-            idle_check.check(reader, has_received=bool(messages))
-            yield [
-                message
-                for message in messages
-                if (error := message.error()) is None or meaning(error) not in _PASSING
-            ]
-    finally:
-        with suppress(KafkaException):
-            reader.close()
+            _LOG.warning("Reading continues with a new consumer: %s", error)
 
 
 def _failure(config: ClientConfig, error: KafkaError, message: Message) -> HeadraceError:

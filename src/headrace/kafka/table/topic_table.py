@@ -53,8 +53,8 @@ from headrace.kafka.client.client import (
 )
 from headrace.kafka.read.cluster import Cluster
 from headrace.kafka.read.log_cuts import Seen
+from headrace.kafka.read.polling import poll_endlessly
 from headrace.kafka.read.range_reader import Record, read_records
-from headrace.kafka.read.tail import poll_endlessly
 from headrace.model import OffsetRange, TopicPartition
 
 MAX_IDLE_SECONDS = 3_600.0

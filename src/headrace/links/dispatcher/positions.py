@@ -28,10 +28,10 @@ from headrace.kafka.read.resume import (
     verdict,
     with_cuts,
 )
+from headrace.links.copy_ends import copied_since
 from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.route import Route
 from headrace.links.starts import Starts
-from headrace.links.tail import offsets_since
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
 
@@ -115,7 +115,7 @@ def _behind_what_was_sent(
         if at.offset < logs[source].first and at.topic_id == logs[source].topic_id
     }
     floors = {route.copy_of(source): at.scan_from for source, at in deleted.items()}
-    at_target = offsets_since(route.copies(deleted), floors)
+    at_target = copied_since(route.copies(deleted), floors)
     return {
         source: replace(at, offset=logs[source].first)
         for source, at in deleted.items()

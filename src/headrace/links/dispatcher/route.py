@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from headrace.errors import LinkRecordError
 from headrace.kafka.client.client import ClientConfig
 from headrace.kafka.origin import ORIGIN
+from headrace.links.copy_ends import Copies
 from headrace.links.dispatcher.declaration import DispatchMode, Home
-from headrace.links.tail import Copies
 from headrace.links.target import Rejection
 from headrace.model import TopicPartition
 from headrace.spark.header_columns import TIMESTAMP, header, headers_or_empty, origin_sites

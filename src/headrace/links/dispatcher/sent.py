@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.kafka.read.log_cuts import Seen, find_cuts
+from headrace.links.copy_ends import copied_since
 from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.route import Route
-from headrace.links.tail import offsets_since
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
 
@@ -52,7 +52,7 @@ def sent_since(
         BrokerUnreachableError: if the brokers of a site do not answer for 30 s.
     """
     floors = {route.copy_of(source): at.scan_from for source, at in positions.items()}
-    at_target = offsets_since(route.copies(positions), floors)
+    at_target = copied_since(route.copies(positions), floors)
     sent: dict[TopicPartition, SentRecords] = {}
     seen: dict[int, Seen] = {}
     for source, at in positions.items():

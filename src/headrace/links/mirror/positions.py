@@ -25,9 +25,9 @@ from headrace.kafka.read.resume import (
     verdict,
     with_cuts,
 )
+from headrace.links.copy_ends import Copies, last_origins
 from headrace.links.mirror.link import Link
 from headrace.links.starts import Starts
-from headrace.links.tail import Copies, last_origins
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
 

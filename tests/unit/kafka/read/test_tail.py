@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from headrace.errors import RecordsUnreadableError
 from headrace.kafka.client import lost_brokers
-from headrace.kafka.read import tail
+from headrace.kafka.read import polling
 from headrace.kafka.read.tail import follow
 from headrace.model import TopicPartition
 
@@ -79,7 +79,7 @@ class Brokers:
 def brokers(monkeypatch):
     def start(*lists):
         brokers = Brokers(*lists)
-        monkeypatch.setattr(tail, "consumer", brokers.consumer)
+        monkeypatch.setattr(polling, "consumer", brokers.consumer)
         return brokers
 
     return start

@@ -113,7 +113,7 @@ def run(monkeypatch, tmp_path):
         }
         for name, fake in fakes.items():
             monkeypatch.setattr(route_run, name, fake)
-        monkeypatch.setattr(sent, "offsets_since", sites.since)
+        monkeypatch.setattr(sent, "copied_since", sites.since)
         instance = RouteRun(None, ROUTE, RestartSettings(), tmp_path / "d", lambda: 1, once=True)
         instance.poll_seconds = 0
         try:

@@ -70,7 +70,7 @@ class Sites:
             if (at := self.committed.get(copy.partition)) is not None
         ]
 
-    def offsets_since(self, copies, floors):
+    def copied_since(self, copies, floors):
         assert floors.keys() == copies.sources.keys()
         return _by_copy(self.since, copies)
 
@@ -87,7 +87,7 @@ def sites(monkeypatch):
     monkeypatch.setattr(resume, "latest_offsets", made.latest)
     monkeypatch.setattr(resume, "find_cuts_by_new_leaders", made.find_cuts)
     monkeypatch.setattr(positions, "committed", made.offsets)
-    monkeypatch.setattr(positions, "offsets_since", made.offsets_since)
+    monkeypatch.setattr(positions, "copied_since", made.copied_since)
     return made
 
 

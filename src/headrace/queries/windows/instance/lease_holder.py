@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from headrace.kafka.client.broker_errors import Meaning, delivery_failure, meaning
 from headrace.kafka.client.client import ClientConfig, producer
 from headrace.kafka.client.lost_brokers import BrokersLostError
-from headrace.kafka.read.tail import poll_endlessly
+from headrace.kafka.read.polling import poll_endlessly
 from headrace.model import TopicPartition
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.windows.instance.leases import (

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.kafka.read import tail
+from headrace.kafka.read import polling
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.windows.instance import lease_holder as lease_holder_module
 from headrace.queries.windows.instance.lease_holder import LeaseHolder
@@ -168,7 +168,7 @@ class _Reader:
 @pytest.fixture
 def topic(monkeypatch):
     topic = Leases()
-    monkeypatch.setattr(tail, "consumer", topic.reader)
+    monkeypatch.setattr(polling, "consumer", topic.reader)
     monkeypatch.setattr(lease_holder_module, "producer", topic.sender)
     return topic
 

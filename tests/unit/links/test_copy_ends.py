@@ -8,8 +8,8 @@ from tests.mock_brokers import MockBrokers
 from tests.waiting import FLUSH_SECONDS
 
 from headrace.kafka.origin import ORIGIN, Origin
-from headrace.links import tail
-from headrace.links.tail import Copies, last_origins, offsets_since
+from headrace.kafka.read import polling
+from headrace.links.copy_ends import Copies, copied_since, last_origins
 from headrace.model import TopicPartition
 
 COPY = TopicPartition("waw.a", 0)
@@ -47,7 +47,7 @@ def test_all_records_of_the_source_from_a_place_on_are_told(brokers, floor, offs
     append(brokers, 5, 6, topic="other")
     append(brokers, 7)
     expected = {} if offsets is None else {COPY: offsets}
-    assert offsets_since(copies_at(brokers), {COPY: floor}) == expected
+    assert copied_since(copies_at(brokers), {COPY: floor}) == expected
 
 
 def test_a_copy_without_records_tells_nothing(brokers):
@@ -59,11 +59,11 @@ def test_records_that_retention_removes_meanwhile_are_read_past(
     brokers, monkeypatch, removed, origins
 ):
     append(brokers, 0, 1, 2)
-    consumer = tail.consumer
+    consumer = polling.consumer
 
     def delete_first(*arguments):
         brokers.delete_before("waw.a", 0, removed)
         return consumer(*arguments)
 
-    monkeypatch.setattr(tail, "consumer", delete_first)
+    monkeypatch.setattr(polling, "consumer", delete_first)
     assert last_origins(copies_at(brokers)) == origins

@@ -1,4 +1,4 @@
-"""Transactions that do not end: who reads committed records waits there, and is told nothing."""
+"""Transactions that do not end: readers of committed records wait there, without an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.kafka.read.open_transactions import open_transactions
 from headrace.model import TopicPartition
 
 
-class OpenTransactions:
+class HangingTransactions:
     """Looks for transactions that stay open. Used on one thread.
 
     Args:
@@ -20,7 +20,7 @@ class OpenTransactions:
         self._config = config
         self._seen: Mapping[TopicPartition, int] = {}
 
-    def hanging(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def find(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the last stable offsets of partitions that have stood still since the last call.
 
         Calls are to be further apart than a transaction may take. A partition that is read to its

@@ -1,4 +1,4 @@
-"""The end of a copy: the origins of its last records tell where a mirror or a dispatcher goes on.
+"""The end of a copy: the origins of its last records say where a mirror or a dispatcher continues.
 
 Records of other writers may be among those of the source, and markers of transactions after them,
 so that more and more of the end is read until a record of the source is there.
@@ -9,30 +9,28 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import confluent_kafka
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Message
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client.client import (
     ClientConfig,
-    consumer,
     earliest_offsets,
     high_watermarks,
     latest_offsets,
 )
 from headrace.kafka.client.headers import headers_of
-from headrace.kafka.client.partitions import client_partition
+from headrace.kafka.client.lost_brokers import BrokersLostError
 from headrace.kafka.origin import Origin, origins
+from headrace.kafka.read.polling import poll_endlessly
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
 
-_POLL_SECONDS = 0.2
 _SILENCE_SECONDS = 30.0
 _FIRST_LOOK_OFFSETS = 16  # a record, and markers of transactions after it
 _LOOK_FACTOR = 16
+_READING = {"auto.offset.reset": "earliest"}  # what retention has removed meanwhile is left out
 _UNCOMMITTED = {"isolation.level": "read_uncommitted"}
 
 
@@ -75,12 +73,12 @@ def last_origins(copies: Copies) -> dict[TopicPartition, Origin]:
             for copy, begin in begins.items()
             if copy not in last and begin > firsts[copy]
         }:
-            last |= dict(_origins_between(copies, begins, ends))
+            last |= dict(_origins_between(copies, begins, ends, {}))
             look *= _LOOK_FACTOR
         return last
 
 
-def offsets_since(
+def copied_since(
     copies: Copies, floors: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, list[int]]:
     """Returns the source's offsets of all records that came from there, by copies.
@@ -111,48 +109,34 @@ def _origins_between(
     copies: Copies,
     begins: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
-    tuning: Mapping[str, str] | None = None,
+    tuning: Mapping[str, str],
 ) -> Iterator[tuple[TopicPartition, Origin]]:
     """Gives the origins of records that came from the sources, in their order."""
     if not begins:
         return
-    reader = consumer(copies.config, copies.group, tuning)
-    reader.assign([client_partition(copy, begin) for copy, begin in begins.items()])
     open_ = set(begins)
     deadline = time.monotonic() + _SILENCE_SECONDS
+    servers = copies.config["bootstrap.servers"]
+    unreachable = BrokerUnreachableError(servers, "the ends of its topics can't be read")
     try:
-        while open_:
-            message = reader.poll(_POLL_SECONDS)
-            if message is None or message.topic() is None:
-                if time.monotonic() > deadline:
-                    servers = copies.config["bootstrap.servers"]
-                    raise BrokerUnreachableError(servers, "the ends of its topics can't be read")
-                continue
-            deadline = time.monotonic() + _SILENCE_SECONDS
-            copy = TopicPartition.of(message)
-            if _is_gone(copies.config, message):
-                if not _begin_again(copies.config, reader, copy, ends[copy]):
+        for messages in poll_endlessly(copies.config, copies.group, begins, {**_READING, **tuning}):
+            if messages:
+                deadline = time.monotonic() + _SILENCE_SECONDS
+            elif time.monotonic() > deadline:
+                raise unreachable
+            for message in messages:
+                copy = TopicPartition.of(message)
+                if _is_end(copies.config, message, ends[copy]):
                     open_.discard(copy)
-            elif _is_end(message, ends[copy]):
-                open_.discard(copy)
-            elif message.error() is None and (origin := _origin(copies, copy, message)):
-                yield copy, origin
-    finally:
-        reader.close()
+                elif message.error() is None and (origin := _origin(copies, copy, message)):
+                    yield copy, origin
+            if not open_:
+                return
+    except BrokersLostError:
+        raise unreachable from None
 
 
-def _begin_again(
-    config: ClientConfig, reader: confluent_kafka.Consumer, copy: TopicPartition, end: int
-) -> bool:
-    """Reads a partition from its first record; whether there is one before ``end``."""
-    first = earliest_offsets(config, [copy])[copy]
-    reader.incremental_unassign([client_partition(copy)])
-    if first < end:
-        reader.incremental_assign([client_partition(copy, first)])
-    return first < end
-
-
-def _origin(copies: Copies, copy: TopicPartition, message: Any) -> Origin | None:
+def _origin(copies: Copies, copy: TopicPartition, message: Message) -> Origin | None:
     """The origin of a record, if it came from the source: the last one it has."""
     known = origins(headers_of(message) or ())
     source = copies.sources[copy]
@@ -164,8 +148,8 @@ def _origin(copies: Copies, copy: TopicPartition, message: Any) -> Origin | None
     return known[-1] if is_ours else None
 
 
-def _is_gone(config: ClientConfig, message: Any) -> bool:
-    """Whether retention was faster: the record to begin with is there no more.
+def _is_end(config: ClientConfig, message: Message, end: int) -> bool:
+    """Whether a partition is read to its end.
 
     Raises:
         AuthorizationError: if an ACL is missing at the cluster.
@@ -173,17 +157,10 @@ def _is_gone(config: ClientConfig, message: Any) -> bool:
     """
     error = message.error()
     if error is None:
-        return False
+        return bool(message.offset() >= end)
     means = meaning(error)
     if means is Meaning.FORBIDDEN:
         raise forbidden(config, "READ", f"topic {message.topic()}")
-    if means not in {Meaning.END, Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.NO_RECORD}:
+    if means not in {Meaning.END, Meaning.NO_RECORD}:
         raise KafkaException(error)
-    return means is Meaning.NO_RECORD
-
-
-def _is_end(message: Any, end: int) -> bool:
-    error = message.error()
-    if error is None:
-        return bool(message.offset() >= end)
-    return meaning(error) is Meaning.END
+    return means is Meaning.END
