@@ -23,7 +23,7 @@ _CHUNK_BYTES = 256 * 1024
 _START_SECONDS = 30.0
 
 
-class Link:
+class MirrorPlan:
     """The link of a running forwarder."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -39,11 +39,11 @@ class Link:
 
 
 @contextmanager
-def linked(port: int, target_port: int) -> Iterator[Link]:
+def linked(port: int, target_port: int) -> Iterator[MirrorPlan]:
     """A link from one port of loopback to another one; gone when the block ends."""
     command = (sys.executable, "-m", "bench.forwarder", str(port), str(target_port))
     process = started(command)
-    link = Link(process)
+    link = MirrorPlan(process)
     try:
         deadline = time.monotonic() + _START_SECONDS
         while not is_open(port):

@@ -16,7 +16,7 @@ from tests.waiting import FLUSH_SECONDS, wait_for_drill
 
 from headrace.kafka.client.client import client_config, consumer, high_watermarks, producer
 from headrace.kafka.group.group_member import SESSION_SECONDS
-from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
 
@@ -36,7 +36,7 @@ def plan(broker, topic):
     for made in (*sources, name, f"{name}.late"):
         make_topic(config, made, PARTITIONS)
     group = f"headrace.merger.{name}"
-    return MergePlan(name, group, config, sources, name, f"{name}.late", 0, 3600.0)
+    return MergerPlan(name, group, config, sources, name, f"{name}.late", 0, 3600.0)
 
 
 class Writer:

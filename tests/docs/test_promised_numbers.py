@@ -10,7 +10,7 @@ from headrace.kafka.group.group_member import SESSION_SECONDS
 from headrace.kafka.group.subscription import Membership
 from headrace.kafka.read.range_reader import SILENCE_LIMIT_SECONDS
 from headrace.links.dispatcher import route_run
-from headrace.links.timing import TransferTiming
+from headrace.links.timing import LinkTiming
 from headrace.pipelines.source.planning.position_check import TRUNCATION_GRACE_SECONDS
 from headrace.pipelines.source.reading.bad_records import MAX_BATCH_BYTES, MAX_BYTES
 
@@ -30,14 +30,14 @@ MIB = 2**20
         ("| `WORKER_RUNNING`", f"{Membership('g', ()).session_seconds:.0f} seconds more"),
         ("| `MIRROR_RUNNING`", f"{WORDS[SESSION_SECONDS]} seconds more"),
         ("| `MERGER_RUNNING`", f"{WORDS[SESSION_SECONDS]} seconds more"),
-        ("| `MIRROR_TOPIC_MISSING`", f"every {TransferTiming().check_seconds:.0f} seconds"),
-        ("| `MIRROR_NO_LEADER`", f"every {TransferTiming().check_seconds:.0f} seconds"),
-        ("| `MERGER_NO_PARTITION`", f"every {TransferTiming().check_seconds:.0f} seconds"),
-        ("| `MERGER_NO_LEADER`", f"every {TransferTiming().check_seconds:.0f} seconds"),
+        ("| `MIRROR_TOPIC_MISSING`", f"every {LinkTiming().check_seconds:.0f} seconds"),
+        ("| `MIRROR_NO_LEADER`", f"every {LinkTiming().check_seconds:.0f} seconds"),
+        ("| `MERGER_NO_PARTITION`", f"every {LinkTiming().check_seconds:.0f} seconds"),
+        ("| `MERGER_NO_LEADER`", f"every {LinkTiming().check_seconds:.0f} seconds"),
         ("| `DISPATCHER_NO_PARTITION`", f"every {route_run.LOOK_AGAIN_SECONDS:.0f} seconds"),
         ("| `DISPATCHER_NO_LEADER`", f"every {route_run.LOOK_AGAIN_SECONDS:.0f} seconds"),
-        ("| `DISPATCHER_RECORD`", f"after {TransferTiming().check_seconds:.0f} seconds"),
-        ("| `DISPATCHER_RECORD`", f"at most {TransferTiming().max_retry_seconds / 60:.0f} minutes"),
+        ("| `DISPATCHER_RECORD`", f"after {LinkTiming().check_seconds:.0f} seconds"),
+        ("| `DISPATCHER_RECORD`", f"at most {LinkTiming().max_retry_seconds / 60:.0f} minutes"),
     ],
 )
 def test_a_number_that_is_promised_is_that_of_the_code(start: str, promise: str) -> None:

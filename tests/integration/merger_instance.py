@@ -6,10 +6,10 @@ import sys
 from dataclasses import asdict
 
 from headrace.links.merger.instance import MergerInstance
-from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.plan import ClockSource, MergerPlan
 
 
-def arguments(plan: MergePlan) -> list[str]:
+def arguments(plan: MergerPlan) -> list[str]:
     """Arguments of Python's that run an instance, until SIGTERM."""
     return ["-m", "tests.integration.merger_instance", json.dumps(asdict(plan), default=_value)]
 
@@ -18,10 +18,10 @@ def _value(source: ClockSource) -> str:
     return source.value
 
 
-def _plan(text: str) -> MergePlan:
+def _plan(text: str) -> MergerPlan:
     fields = json.loads(text)
     sources = {name: ClockSource(value) for name, value in fields.pop("sources").items()}
-    return MergePlan(sources=sources, **fields)
+    return MergerPlan(sources=sources, **fields)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ from dataclasses import asdict
 
 from headrace.kafka.group.group_member import GroupMember
 from headrace.links.mirror.instance import MirrorInstance
-from headrace.links.mirror.link import Link
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.source_reader import SourceReader
 
 RUNS, BEFORE_METADATA, BEFORE_OFFSETS = "runs", "before-metadata", "before-offsets"
 
 
-def arguments(link: Link, freezes: str = RUNS) -> list[str]:
+def arguments(link: MirrorPlan, freezes: str = RUNS) -> list[str]:
     """Arguments of Python's that run an instance, until SIGTERM.
 
     ``freezes``: it stops itself once, as by SIGSTOP, before it asks for its metadata in the group,
@@ -47,7 +47,7 @@ if __name__ == "__main__":
     from headrace.links import instance as transfer
     from headrace.links.mirror import copying
 
-    link, freezes = Link(**json.loads(sys.argv[1])), sys.argv[2]
+    link, freezes = MirrorPlan(**json.loads(sys.argv[1])), sys.argv[2]
     if freezes == BEFORE_METADATA:
         transfer.GroupMember = FrozenMember
     if freezes == BEFORE_OFFSETS:

@@ -22,8 +22,8 @@ from headrace.kafka.client.client import client_config, connected_producer
 from headrace.kafka.dead_letters.replay import DeadLetterFilter, replay
 from headrace.kafka.dead_letters.writer import dead_letter_records
 from headrace.kafka.write.transactions import TransactionalProducer
-from headrace.links.merger.plan import ClockSource, MergePlan
-from headrace.links.mirror.link import Link
+from headrace.links.merger.plan import ClockSource, MergerPlan
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.model import DeadLetter, TopicPartition
 from headrace.queries.emit.positions import commit_positions, committed_positions
 from headrace.queries.records.matched import Tick
@@ -162,7 +162,7 @@ def test_a_mirror_does_not_skip_what_follows_the_cut(own, broker, topic):
     copies = {name: f"waw.{name}"}
     test_mirror.make(source, name)
     test_mirror.make(target, copies[name])
-    link = Link(name, f"headrace.mirror.{name}", "waw", "central", source, target, copies)
+    link = MirrorPlan(name, f"headrace.mirror.{name}", "waw", "central", source, target, copies)
     log = CutLog(own, name)
     test_mirror.write(source, name, range(100))
     log.remember()
@@ -186,7 +186,7 @@ def test_markers_that_another_leader_wrote_are_no_cut(own, broker, topic):
     copies = {name: f"waw.{name}"}
     test_mirror.make(source, name)
     test_mirror.make(target, copies[name])
-    link = Link(name, f"headrace.mirror.{name}", "waw", "central", source, target, copies)
+    link = MirrorPlan(name, f"headrace.mirror.{name}", "waw", "central", source, target, copies)
     log = CutLog(own, name)
     test_mirror.write(source, name, range(10))
     log.remember()
@@ -212,7 +212,7 @@ def test_a_merger_does_not_skip_what_follows_the_cut(own, topic):
     for each in (*sources, name, f"{name}.late"):
         make_topic(client, each, 1)
     group = f"headrace.merger.{name}"
-    plan = MergePlan(name, group, client, sources, name, f"{name}.late", 0, 3_600.0)
+    plan = MergerPlan(name, group, client, sources, name, f"{name}.late", 0, 3_600.0)
     log = CutLog(own, plan.topics[0])
     test_merger.write(plan, 0, range(began_ms, began_ms + 100))
     log.remember()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace import Home
 from headrace.kafka.origin import ORIGIN, origins
-from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.sent import SentRecords, is_new
 from headrace.model import TopicPartition
 from headrace.spark.header_columns import TIMESTAMP
@@ -44,7 +44,7 @@ RELATED = (None, frozenset(), frozenset({"central"}), frozenset({"waw", "par"}))
 
 
 def route_to(site, home, related):
-    return Route(
+    return DispatcherRoute(
         "dispatch", "g", "central", site, {}, {}, "clicks", "events", home, related,
         frozenset(SITES),
     )  # fmt: skip

@@ -40,7 +40,7 @@ from headrace.links.merger.merging import LATE_HEADER
 from headrace.links.merger.standing import plan_of
 from headrace.links.mirror import standing as mirrors
 from headrace.links.mirror.instance import MirrorInstance
-from headrace.links.mirror.standing import accept_loss, link_of
+from headrace.links.mirror.standing import accept_loss, mirror_plan
 from headrace.model import OffsetRange, TopicPartition
 from headrace.project.check import load_project
 from headrace.settings import load_settings
@@ -85,7 +85,7 @@ class Linked:
 
     @property
     def link(self):
-        return link_of(self.project.settings, self.mirror)
+        return mirror_plan(self.project.settings, self.mirror)
 
     def write(self, config, topic, seconds, partition=0, **record):
         """Records at the given seconds after the beginning; ``record``: of each of them."""

@@ -27,10 +27,10 @@ from headrace.kafka.client.client import (
 from headrace.kafka.origin import ORIGIN
 from headrace.links.merger import standing as mergers
 from headrace.links.merger.instance import MergerInstance
-from headrace.links.merger.merging import LATE_HEADER, Merging
-from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.merging import LATE_HEADER, MergerCarrier
+from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.links.mirror.instance import MirrorInstance
-from headrace.links.mirror.link import Link
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.site_times import SITE_TIMES, ensure_site_times, site_time_key
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
@@ -56,7 +56,7 @@ def plan(client, topic):
         for each in (*sources, name, f"{name}.late"):
             make_topic(client, each, partitions, config=config if each in sources else {})
         group = f"headrace.merger.{name}"
-        return MergePlan(
+        return MergerPlan(
             name, group, client, sources, name, f"{name}.late", allowed_lateness_ms, idle_seconds
         )
 
@@ -191,7 +191,7 @@ def test_a_link_that_is_cut_is_waited_for_and_nothing_is_late(plan, second_broke
     far = client_config(KafkaSettings(), second_broker.bootstrap_servers)
     name = topic("clicks")
     make_topic(far, name)
-    link = Link(
+    link = MirrorPlan(
         merged.name,
         f"headrace.mirror.{merged.name}",
         "far",
@@ -290,9 +290,9 @@ def test_one_partition_that_waits_holds_up_no_other(plan, began_ms):
 
 
 def test_an_input_that_is_ahead_is_read_no_further_and_goes_on_later(plan, began_ms, monkeypatch):
-    monkeypatch.setattr(Merging, "waiting_records", 200)
-    monkeypatch.setattr(Merging, "min_waiting_records", 100)
-    monkeypatch.setattr(Merging, "take_records", 50)
+    monkeypatch.setattr(MergerCarrier, "waiting_records", 200)
+    monkeypatch.setattr(MergerCarrier, "min_waiting_records", 100)
+    monkeypatch.setattr(MergerCarrier, "take_records", 50)
     merged = plan(BY_RECORDS, BY_RECORDS)
     write(merged, 0, [began_ms + t for t in range(2_000)])
     write(merged, 1, [began_ms])
@@ -445,7 +445,7 @@ def test_the_commands_run_show_and_accept(client, broker, topic, tmp_path, began
 
     headrace("apply")
     sources = {f"{name}.waw": BY_CLOCK, f"{name}.par": BY_CLOCK}
-    plan = MergePlan(
+    plan = MergerPlan(
         name, f"headrace.merger.{name}", client, sources, name, f"{name}.late", 0, 60.0
     )
     write(plan, 0, [began_ms + t for t in range(10)])

@@ -33,8 +33,8 @@ from headrace.kafka.origin import ORIGIN
 from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import TransactionalProducer
 from headrace.links.mirror.instance import MirrorInstance
-from headrace.links.mirror.link import Link
-from headrace.links.timing import TransferTiming
+from headrace.links.mirror.plan import MirrorPlan
+from headrace.links.timing import LinkTiming
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.settings.model import KafkaSettings
@@ -69,7 +69,7 @@ def link(source, target, topic):
     found = topic("clicks")
     make(source, found)
     make(target, f"waw.{found}")
-    return Link(
+    return MirrorPlan(
         found, f"headrace.mirror.{found}", "waw", "central", source, target, {found: f"waw.{found}"}
     )
 
@@ -119,13 +119,13 @@ def numbers(client, link, partition=0):
     return [int(value) for _, value, _, _ in records(client, name)[partition]]
 
 
-OFTEN = TransferTiming(check_seconds=1.0)
+OFTEN = LinkTiming(check_seconds=1.0)
 
 
 class Running:
     """An instance on a thread."""
 
-    def __init__(self, link, timing=TransferTiming()):
+    def __init__(self, link, timing=LinkTiming()):
         self.link, self.instance = link, MirrorInstance(link, timing)
         self.failure = None
         self._thread = threading.Thread(target=self._run)
@@ -345,7 +345,7 @@ def test_a_pair_in_both_directions_sends_nothing_back(source, target, topic):
     name = topic("shared")
     for client in (source, target):
         make(client, name)
-    there = Link(
+    there = MirrorPlan(
         f"{name}-there",
         f"headrace.mirror.{name}-there",
         "waw",
@@ -354,7 +354,7 @@ def test_a_pair_in_both_directions_sends_nothing_back(source, target, topic):
         target,
         {name: name},
     )
-    back = Link(
+    back = MirrorPlan(
         f"{name}-back",
         f"headrace.mirror.{name}-back",
         "central",
@@ -392,7 +392,7 @@ def test_a_record_that_the_target_refuses_is_named_and_those_before_it_are_copie
     name = topic("clicks")
     make(source, name)
     make(target, f"waw.{name}", **{"max.message.bytes": "10000"})
-    link = Link(
+    link = MirrorPlan(
         name, f"headrace.mirror.{name}", "waw", "central", source, target, {name: f"waw.{name}"}
     )
     # Together, they are more than the target takes in a batch.
@@ -431,7 +431,7 @@ def test_a_record_from_the_future_is_named_with_the_setting_that_keeps_it(source
     name = topic("clicks")
     make(source, name, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
     make(target, f"waw.{name}")
-    link = Link(
+    link = MirrorPlan(
         name, f"headrace.mirror.{name}", "waw", "central", source, target, {name: f"waw.{name}"}
     )
     write(source, name, [0, 7_200_000, 1])
@@ -468,7 +468,9 @@ def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic):
         make(source, name)
         make(target, f"waw.{name}")
     copies = {name: f"waw.{name}" for name in names}
-    link = Link(names[0], f"headrace.mirror.{names[0]}", "waw", "central", source, target, copies)
+    link = MirrorPlan(
+        names[0], f"headrace.mirror.{names[0]}", "waw", "central", source, target, copies
+    )
     for name in names:
         write(source, name, range(10))
     with Running(link, OFTEN) as running:
@@ -489,7 +491,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(start_cluster, target, t
     name = topic("clicks")
     make_topic(source, name, 2, replica_assignment=[[1], [2]])
     make(target, f"waw.{name}")
-    link = Link(
+    link = MirrorPlan(
         name, f"headrace.mirror.{name}", "waw", "central", source, target, {name: f"waw.{name}"}
     )
     write(source, name, range(5), partition=1)
@@ -522,7 +524,7 @@ def test_while_a_site_is_away_an_instance_waits(failing, source, target, topic, 
     make(clients["source"], name)
     make(clients["target"], f"waw.{name}")
     group = f"headrace.mirror.{name}"
-    link = Link(name, group, "waw", "central", *clients.values(), {name: f"waw.{name}"})
+    link = MirrorPlan(name, group, "waw", "central", *clients.values(), {name: f"waw.{name}"})
     broker = failing.cluster
     with Running(link) as running:
         for last in (1_000, 2_000):

@@ -9,7 +9,7 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 from headrace.errors import LinkRecordError
 from headrace.kafka.client.client import client_config, producer
 from headrace.links.hanging import HangingTransactions
-from headrace.links.target import TransferTarget
+from headrace.links.target import LinkTarget
 from headrace.links.writing import end_transaction
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
@@ -19,7 +19,7 @@ from headrace.settings.model import KafkaSettings
 def target(broker, topic):
     config, name = client_config(KafkaSettings(), broker.bootstrap_servers), topic()
     make_topic(config, name, 2)
-    return TransferTarget("m", f"headrace.{name}", config, (name,), LinkRecordError)
+    return LinkTarget("m", f"headrace.{name}", config, (name,), LinkRecordError)
 
 
 def test_a_transaction_that_stays_open_is_hanging_until_it_is_ended(target):

@@ -22,8 +22,8 @@ from headrace.kafka.write.transactions import TransactionFencedError, Transactio
 from headrace.links.hanging import HangingTransactions
 from headrace.links.refused_records import RefusedRecords
 from headrace.links.starts import Start, Starts
-from headrace.links.target import Rejection, TransferTarget
-from headrace.links.timing import TransferTiming
+from headrace.links.target import LinkTarget, Rejection
+from headrace.links.timing import LinkTiming
 from headrace.links.writing import RejectedBatchError, end_transaction
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
@@ -53,7 +53,7 @@ _INTERRUPTIONS = (
 class Carrier(Protocol[NewStart]):
     """Moves records of the partitions that an instance has. Used on one thread, until it raises.
 
-    What it raises of the errors that :class:`TransferInstance` names is an interruption: the
+    What it raises of the errors that :class:`LinkInstance` names is an interruption: the
     instance closes it, and begins with a new one from what is committed. Others end the instance.
     """
 
@@ -116,11 +116,11 @@ class Carrier(Protocol[NewStart]):
         """Gives up what is not committed."""
 
 
-class Transfer(Protocol[Start]):
+class LinkPolicy(Protocol[Start]):
     """What instances of one mirror or merger do."""
 
     @property
-    def target(self) -> TransferTarget:
+    def target(self) -> LinkTarget:
         """Returns where they write, and their group."""
 
     def carrier(
@@ -149,7 +149,7 @@ class Transfer(Protocol[Start]):
 
 
 @dataclass
-class TransferProgress:
+class LinkProgress:
     """What an instance has done since its start.
 
     Attributes:
@@ -185,7 +185,7 @@ class TransferProgress:
         return State.WAITING if self.unreachable else State.RUNNING
 
 
-class TransferInstance(Generic[Start]):
+class LinkInstance(Generic[Start]):
     """Moves its share of the partitions until it is stopped, or fails. Used once.
 
     Any number of instances share the partitions. While brokers are away, it waits. What is in a
@@ -194,13 +194,11 @@ class TransferInstance(Generic[Start]):
     from time to time; the others go on.
     """
 
-    def __init__(
-        self, transfer: Transfer[Start], timing: TransferTiming = TransferTiming()
-    ) -> None:
-        self.progress = TransferProgress()
+    def __init__(self, policy: LinkPolicy[Start], timing: LinkTiming = LinkTiming()) -> None:
+        self.progress = LinkProgress()
         self.carrier: Carrier[Start] | None = None
         self._timing = timing
-        self._transfer, self._target = transfer, transfer.target
+        self._policy, self._target = policy, policy.target
         self._stopping = threading.Event()
         self._id = ""
         self._hanging = HangingTransactions(self._target.config)
@@ -265,7 +263,7 @@ class TransferInstance(Generic[Start]):
     def _refuse(self, error: LinkRecordError) -> None:
         """Leaves the partition of a record out, and starts over with the others."""
         source = TopicPartition(*error.source)
-        self._refused_records.add(self._transfer.moved_by(source), error)
+        self._refused_records.add(self._policy.moved_by(source), error)
         # Records of several partitions may be known; without any, they are sent in batches again.
         known = {
             at: rejection for at, rejection in (self._rejections or {}).items() if at != source
@@ -333,14 +331,14 @@ class TransferInstance(Generic[Start]):
             self._commit()
         try:
             with self._target.naming():
-                committed = self._member.committed(self._transfer.positions(self._waiting))
+                committed = self._member.committed(self._policy.positions(self._waiting))
         except KafkaException as error:
             if meaning(error.args[0]) not in _WAITED_FOR:
                 raise
             self._note_unknown(error)
             return
         self._unknown_since = None
-        starts = self._refused_records.left_out_of(self._transfer.starts(self._waiting, committed))
+        starts = self._refused_records.left_out_of(self._policy.starts(self._waiting, committed))
         if starts.positions:
             self.carrier.add(starts.positions)
         self._waiting = {*starts.refused, *starts.awaited}
@@ -357,7 +355,7 @@ class TransferInstance(Generic[Start]):
         if self._id:
             end_transaction(self._target, self._id)
         self._id = f"{self._target.group}.{uuid.uuid4()}"
-        return self._transfer.carrier(self._id, self._rejections)
+        return self._policy.carrier(self._id, self._rejections)
 
     def _note_unknown(self, error: KafkaException) -> None:
         now = time.monotonic()
@@ -419,7 +417,7 @@ class TransferInstance(Generic[Start]):
         kept = {
             source: rejection
             for source, rejection in (self._rejections or {}).items()
-            if self._transfer.moved_by(source) not in partitions
+            if self._policy.moved_by(source) not in partitions
         }
         # Those that are not known yet are found again, by another batch that the target refuses.
         self._rejections = kept or None

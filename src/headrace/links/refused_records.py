@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from headrace.errors import LinkRecordError
 from headrace.links.starts import Start, Starts
-from headrace.links.timing import TransferTiming
+from headrace.links.timing import LinkTiming
 from headrace.model import TopicPartition
 
 
@@ -34,7 +34,7 @@ class RefusedRecords:
         timing: the first and the longest time.
     """
 
-    def __init__(self, timing: TransferTiming) -> None:
+    def __init__(self, timing: LinkTiming) -> None:
         self._timing = timing
         self._records: dict[TopicPartition, _RefusedRecord] = {}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TransferStatus(InstanceStatus):
+class LinkStatus(InstanceStatus):
     """Counts since the instance began, and how things stand. Names are those of the metrics.
 
     Attributes:
@@ -71,7 +71,7 @@ def _place(path: str) -> dict[str, str]:
     return place | {"site": site[0]} if site else place
 
 
-Status = TypeVar("Status", bound=TransferStatus)
+Status = TypeVar("Status", bound=LinkStatus)
 
 
 def refused_now(folder: StatusFolder[Status], name: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ class Rejection:
 
 
 @dataclass(frozen=True)
-class TransferTarget:
+class LinkTarget:
     """The topics that a mirror or a merger writes, and the group whose members share the work.
 
     Attributes:

@@ -9,7 +9,7 @@ MAX_COMMIT_EVERY = timedelta(seconds=5)  # brokers end a transaction after ten
 
 
 @dataclass(frozen=True)
-class TransferTiming:
+class LinkTiming:
     """How long an instance waits.
 
     Attributes:

@@ -17,7 +17,7 @@ from headrace.kafka.client.broker_errors import (
 )
 from headrace.kafka.write.failures import failure
 from headrace.kafka.write.transactions import TransactionUnsettledError, TransactionWriter
-from headrace.links.target import Rejection, TransferTarget
+from headrace.links.target import LinkTarget, Rejection
 from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
@@ -68,7 +68,7 @@ def _with_time(timestamp_ms: int, headers: list[Any]) -> tuple[int, list[Any]]:
     return writable_ms, [*headers, (TIMESTAMP, b"%d" % timestamp_ms)]
 
 
-class TransferWriter(TransactionWriter):
+class LinkWriter(TransactionWriter):
     """Writes records and positions in transactions, one after another.
 
     Used on one thread, until it raises anything but LinkRecordError.
@@ -84,7 +84,7 @@ class TransferWriter(TransactionWriter):
     """
 
     def __init__(
-        self, target: TransferTarget, transactional_id: str, *, one_by_one: bool = False
+        self, target: LinkTarget, transactional_id: str, *, one_by_one: bool = False
     ) -> None:
         self._target, self._id, self._one_by_one = target, transactional_id, one_by_one
         self._rejected: dict[TopicPartition, Rejection] = {}
@@ -221,11 +221,11 @@ class TransferWriter(TransactionWriter):
             return error
 
 
-def end_transaction(target: TransferTarget, transactional_id: str) -> None:
+def end_transaction(target: LinkTarget, transactional_id: str) -> None:
     """Ends what a writer has left open: it is committed, if it was to be, or else given up.
 
     Raises:
         TransactionUnsettledError: if the target's brokers do not answer.
         AuthorizationError: if an ACL is missing.
     """
-    TransferWriter(target, transactional_id).close()
+    LinkWriter(target, transactional_id).close()

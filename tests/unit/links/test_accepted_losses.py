@@ -10,15 +10,15 @@ from headrace.kafka.group.groups import ConsumerGroup, Member
 from headrace.kafka.read.resume import Position
 from headrace.links import accepted_ranges
 from headrace.links.merger import standing as mergers
-from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.links.mirror import standing as mirrors
-from headrace.links.mirror.link import Link
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.starts import Starts
 from headrace.model import TopicPartition
 
 SOURCE, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
-LINK = Link("m", "headrace.mirror.m", "waw", "central", {}, {}, {"a": "waw.a"})
-PLAN = MergePlan("m", "headrace.merger.m", {}, {"a": ClockSource.WALL}, "all", "late", 0, 1.0)
+LINK = MirrorPlan("m", "headrace.mirror.m", "waw", "central", {}, {}, {"a": "waw.a"})
+PLAN = MergerPlan("m", "headrace.merger.m", {}, {"a": ClockSource.WALL}, "all", "late", 0, 1.0)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def group(monkeypatch):
     )
     topic = LiveTopic("a", "id", 1, 1)
     starts = Starts({SOURCE: Position(8, "id"), COPY: Position(8, "id")}, {}, frozenset())
-    monkeypatch.setattr(mirrors, "link_of", lambda *_: LINK)
+    monkeypatch.setattr(mirrors, "mirror_plan", lambda *_: LINK)
     monkeypatch.setattr(mirrors, "describe", lambda *_: {"a": topic})
     monkeypatch.setattr(mirrors, "committed_positions", lambda *_: {})
     monkeypatch.setattr(mirrors, "find_starts", lambda *_: starts)

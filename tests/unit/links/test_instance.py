@@ -17,16 +17,16 @@ from headrace.kafka.write.transactions import TransactionUnsettledError
 from headrace.links import instance as instance_module
 from headrace.links.mirror import instance as mirror_module
 from headrace.links.mirror.instance import MirrorInstance
-from headrace.links.mirror.link import Link
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.starts import Starts
 from headrace.links.target import Rejection
-from headrace.links.timing import TransferTiming
+from headrace.links.timing import LinkTiming
 from headrace.links.writing import RejectedBatchError
 from headrace.model import TopicPartition
 from headrace.service.status import State
 
-LINK = Link("m", "g", "waw", "central", {}, {"bootstrap.servers": "t:1"}, {"a": "waw.a"})
-AT_ONCE = TransferTiming(take_seconds=0, start_seconds=0, restart_seconds=0)
+LINK = MirrorPlan("m", "g", "waw", "central", {}, {"bootstrap.servers": "t:1"}, {"a": "waw.a"})
+AT_ONCE = LinkTiming(take_seconds=0, start_seconds=0, restart_seconds=0)
 CHECKING = replace(AT_ONCE, check_seconds=0)
 SOURCE, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
 
@@ -105,7 +105,7 @@ def world(monkeypatch):
         "HangingTransactions",
         lambda _: SimpleNamespace(find=lambda _: made.hanging),
     )
-    monkeypatch.setattr(mirror_module, "Copier", made.copier)
+    monkeypatch.setattr(mirror_module, "MirrorCarrier", made.copier)
     monkeypatch.setattr(mirror_module, "find_starts", made.find_starts)
     return made
 

@@ -11,15 +11,15 @@ from headrace.kafka.client import broker_errors
 from headrace.kafka.write import transactions
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.links import writing
-from headrace.links.mirror.link import Link
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.target import Rejection
-from headrace.links.writing import RejectedBatchError, TransferWriter
+from headrace.links.writing import LinkWriter, RejectedBatchError
 from headrace.model import TopicPartition
 from headrace.spark.header_columns import TIMESTAMP
 
 TARGET = {"bootstrap.servers": "127.0.0.1:1"}
-LINK = Link("m", "headrace.mirror.m", "waw", "central", {}, TARGET, {"a": "waw.a"})
-MIRROR = LINK.transfer_target
+LINK = MirrorPlan("m", "headrace.mirror.m", "waw", "central", {}, TARGET, {"a": "waw.a"})
+MIRROR = LINK.link_target
 A, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
 
 
@@ -67,7 +67,7 @@ def send(writer, offset=5, time_ms=1):
 
 
 def test_a_write_that_is_forbidden_names_the_acl_and_the_site(client):
-    writer = TransferWriter(MIRROR, "id")
+    writer = LinkWriter(MIRROR, "id")
     send(writer)
     client.reports[0](KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), Message(5, "waw.a"))
     with pytest.raises(AuthorizationError) as raised:
@@ -91,13 +91,13 @@ def test_an_acl_that_a_transaction_lacks_is_named(client, code, operation, resou
     error = KafkaError(getattr(KafkaError, f"{code}_AUTHORIZATION_FAILED"))
     client.raises["commit_transaction"] = error
     with pytest.raises(AuthorizationError) as raised:
-        TransferWriter(MIRROR, "id").commit([], None)
+        LinkWriter(MIRROR, "id").commit([], None)
     assert raised.value.operation == operation
     assert raised.value.resource == f"{resource} at site central"
 
 
 def test_records_that_are_not_acknowledged_tell_the_reason_of_the_transaction(client):
-    writer = TransferWriter(MIRROR, "id")
+    writer = LinkWriter(MIRROR, "id")
     send(writer)
     client.flush = lambda _: 1
     client.raises["begin_transaction"] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -109,7 +109,7 @@ def test_records_that_are_not_acknowledged_tell_the_reason_of_the_transaction(cl
 
 
 def test_records_behind_one_that_is_refused_are_not_waited_for(client):
-    writer = TransferWriter(MIRROR, "id", one_by_one=True)
+    writer = LinkWriter(MIRROR, "id", one_by_one=True)
     for offset in (5, 6):
         send(writer, offset)
     flushes = []
@@ -127,7 +127,7 @@ def test_records_behind_one_that_is_refused_are_not_waited_for(client):
 
 
 def test_records_that_are_purged_tell_the_reason_of_the_transaction(client):
-    writer = TransferWriter(MIRROR, "id")
+    writer = LinkWriter(MIRROR, "id")
     send(writer)
     client.reports[0](KafkaError(KafkaError._PURGE_QUEUE), Message(5, "waw.a"))
     client.raises["begin_transaction"] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -136,7 +136,7 @@ def test_records_that_are_purged_tell_the_reason_of_the_transaction(client):
 
 
 def test_a_record_that_the_client_refuses_is_named(client):
-    writer = TransferWriter(MIRROR, "id")
+    writer = LinkWriter(MIRROR, "id")
     client.raises["produce"] = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
     with pytest.raises(LinkRecordError) as raised:
         send(writer, 7)
@@ -146,7 +146,7 @@ def test_a_record_that_the_client_refuses_is_named(client):
 
 
 def test_a_batch_that_brokers_refuse_names_no_record(client):
-    writer = TransferWriter(MIRROR, "id")
+    writer = LinkWriter(MIRROR, "id")
     send(writer)
     client.reports[0](KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Message(5, "waw.a"))
     with pytest.raises(RejectedBatchError) as raised:
@@ -155,7 +155,7 @@ def test_a_batch_that_brokers_refuse_names_no_record(client):
 
 
 def test_a_record_in_a_batch_of_its_own_is_named_the_first_of_its_partition(client):
-    writer = TransferWriter(MIRROR, "id", one_by_one=True)
+    writer = LinkWriter(MIRROR, "id", one_by_one=True)
     for offset in (5, 6, 7):
         send(writer, offset)
     client.reports[0](None, Message(5, "waw.a", stored=90))
@@ -201,7 +201,7 @@ def clock(monkeypatch):
 def test_the_setting_that_keeps_a_refused_record_comes_before_the_command_that_loses_it(
     client, name, time_ms, setting, remedy
 ):
-    writer = TransferWriter(MIRROR, "id", one_by_one=True)
+    writer = LinkWriter(MIRROR, "id", one_by_one=True)
     send(writer, time_ms=time_ms)
     client.reports[0](KafkaError(getattr(KafkaError, name)), Message(0, "waw.a"))
     with pytest.raises(RejectedBatchError) as raised:
@@ -221,20 +221,20 @@ def test_the_setting_that_keeps_a_refused_record_comes_before_the_command_that_l
 def test_a_record_without_a_timestamp_has_the_time_of_copying_and_a_header_that_says_so(
     client, time_ms, written_ms, kept
 ):
-    TransferWriter(MIRROR, "id").send(A, COPY, Message(5, time_ms=time_ms), [("h", b"v")])
+    LinkWriter(MIRROR, "id").send(A, COPY, Message(5, time_ms=time_ms), [("h", b"v")])
     assert client.records[0][-2:] == (written_ms, [("h", b"v"), *kept])
 
 
 @pytest.mark.usefixtures("clock")
 def test_a_timestamp_that_a_dispatcher_has_kept_stays(client):
     headers = [(TIMESTAMP, b"5")]
-    TransferWriter(MIRROR, "id").send(A, COPY, Message(5, time_ms=-1), headers)
+    LinkWriter(MIRROR, "id").send(A, COPY, Message(5, time_ms=-1), headers)
     assert client.records[0][-2:] == (NOW_MS, headers)
 
 
 def test_offsets_are_sent_a_thousand_in_a_request(client):
     offsets = [confluent_kafka.TopicPartition("waw.a", n, n) for n in range(2_500)]
-    TransferWriter(MIRROR, "id").commit(offsets, "member")
+    LinkWriter(MIRROR, "id").commit(offsets, "member")
     sent = [call[1] for call in client.calls if call[0] == "send_offsets_to_transaction"]
     assert list(map(len, sent)) == [1_000, 1_000, 500]
     assert [offset for part in sent for offset in part] == offsets
@@ -244,15 +244,13 @@ def test_offsets_are_sent_a_thousand_in_a_request(client):
 def test_a_member_that_was_put_out_is_fenced(client):
     client.raises["send_offsets_to_transaction"] = KafkaError(KafkaError.UNKNOWN_MEMBER_ID)
     with pytest.raises(TransactionFencedError):
-        TransferWriter(MIRROR, "id").commit(
-            [confluent_kafka.TopicPartition("waw.a", 0, 1)], "member"
-        )
+        LinkWriter(MIRROR, "id").commit([confluent_kafka.TopicPartition("waw.a", 0, 1)], "member")
 
 
 def test_settings_of_a_project_do_not_outlast_a_transaction(monkeypatch):
     """The client library refuses a socket timeout that is longer than a transaction."""
     monkeypatch.setattr(writing, "TRANSACTION_SECONDS", 1)
     settings = {"socket.timeout.ms": "60000", "linger.ms": "60000", "client.id": "own"}
-    link = Link("m", "g", "waw", "central", {}, TARGET | settings, {"a": "waw.a"})
+    link = MirrorPlan("m", "g", "waw", "central", {}, TARGET | settings, {"a": "waw.a"})
     with pytest.raises(TransactionUnsettledError):
-        TransferWriter(link.transfer_target, "id")
+        LinkWriter(link.link_target, "id")

@@ -14,7 +14,7 @@ from headrace.errors import (
     DispatcherRunningError,
     HeadraceError,
 )
-from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.route_run import RouteRun
 from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.spark.lock import CheckpointLock
@@ -43,7 +43,7 @@ class DispatcherInstance:
     def __init__(
         self,
         name: str,
-        routes: Sequence[Route],
+        routes: Sequence[DispatcherRoute],
         session: Callable[[], AbstractContextManager[SparkSession]],
         restart: RestartSettings,
         state: Path,
@@ -101,7 +101,7 @@ class DispatcherInstance:
         ]
         return DispatcherStatus.of(self._name, {route.site: route for route in routes})
 
-    def _run_of(self, spark: SparkSession, route: Route) -> RouteRun:
+    def _run_of(self, spark: SparkSession, route: DispatcherRoute) -> RouteRun:
         folder = self._state / "state" / f"dispatcher.{self._name}" / route.target_site
 
         def cores() -> int:
@@ -110,7 +110,7 @@ class DispatcherInstance:
 
         return RouteRun(spark, route, self._restart, folder, cores, once=self._once)
 
-    def _locked(self, route: Route) -> CheckpointLock:
+    def _locked(self, route: DispatcherRoute) -> CheckpointLock:
         name = f"dispatcher.{route.dispatcher}.{route.target_site}"
         lock = CheckpointLock(self._state / "locks", name)
         try:

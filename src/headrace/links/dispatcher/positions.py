@@ -30,14 +30,14 @@ from headrace.kafka.read.resume import (
 )
 from headrace.links.copy_ends import copied_since
 from headrace.links.dispatcher.position import CommittedPosition
-from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.starts import Starts
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
 
 
 def committed_positions(
-    route: Route, sources: Collection[TopicPartition]
+    route: DispatcherRoute, sources: Collection[TopicPartition]
 ) -> dict[TopicPartition, CommittedPosition]:
     """Returns what is committed for partitions of the source; those without are left out.
 
@@ -50,7 +50,9 @@ def committed_positions(
     return {TopicPartition(route.topic, o.partition): CommittedPosition.of(o) for o in offsets}
 
 
-def commit_positions(route: Route, positions: Mapping[TopicPartition, CommittedPosition]) -> None:
+def commit_positions(
+    route: DispatcherRoute, positions: Mapping[TopicPartition, CommittedPosition]
+) -> None:
     """Commits positions of the route.
 
     Raises:
@@ -66,7 +68,7 @@ def commit_positions(route: Route, positions: Mapping[TopicPartition, CommittedP
         commit(route.target, route.group, offsets)
 
 
-def find_starts(route: Route) -> Starts[CommittedPosition]:
+def find_starts(route: DispatcherRoute) -> Starts[CommittedPosition]:
     """Returns where the partitions of the source continue.
 
     Raises:
@@ -104,7 +106,7 @@ def find_starts(route: Route) -> Starts[CommittedPosition]:
 
 
 def _behind_what_was_sent(
-    route: Route,
+    route: DispatcherRoute,
     known: Mapping[TopicPartition, CommittedPosition],
     logs: Mapping[TopicPartition, LogState],
 ) -> dict[TopicPartition, CommittedPosition]:
@@ -123,7 +125,7 @@ def _behind_what_was_sent(
     }
 
 
-def live_topic(route: Route, site: str) -> LiveTopic:
+def live_topic(route: DispatcherRoute, site: str) -> LiveTopic:
     """Returns the topic of one of the two sites.
 
     Raises:
@@ -144,7 +146,7 @@ def live_topic(route: Route, site: str) -> LiveTopic:
 
 
 def _unready(
-    route: Route, source: TopicPartition, topic: LiveTopic, target: LiveTopic
+    route: DispatcherRoute, source: TopicPartition, topic: LiveTopic, target: LiveTopic
 ) -> RefusedError | None:
     """Returns why a partition can't be read or written at all."""
     copy = route.copy_of(source)
@@ -160,7 +162,7 @@ def _unready(
 
 
 def _loss(
-    route: Route, source: TopicPartition, at: CommittedPosition, log: LogState
+    route: DispatcherRoute, source: TopicPartition, at: CommittedPosition, log: LogState
 ) -> LinkLossError | None:
     match verdict(at.reached, log):
         case Recreated(next_offset):

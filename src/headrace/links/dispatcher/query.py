@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.links.dispatcher.declaration import DispatchMode
-from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.sent import SentRecords, is_new
 from headrace.model import TopicPartition
 from headrace.spark.header_columns import headers_or_empty
@@ -21,7 +21,7 @@ _BATCH_EVERY = "100 milliseconds"
 
 def route_query(
     spark: SparkSession,
-    route: Route,
+    route: DispatcherRoute,
     starts: Mapping[TopicPartition, int],
     sent: Mapping[TopicPartition, SentRecords],
     checkpoint: Path,
@@ -46,7 +46,7 @@ def route_query(
 
 def partition_query(
     spark: SparkSession,
-    route: Route,
+    route: DispatcherRoute,
     start: tuple[TopicPartition, int],
     sent: Mapping[TopicPartition, SentRecords],
     checkpoint: Path,
@@ -69,7 +69,7 @@ def partition_query(
 
 def first_unsent(
     spark: SparkSession,
-    route: Route,
+    route: DispatcherRoute,
     start: tuple[TopicPartition, int],
     sent: Mapping[TopicPartition, SentRecords],
 ) -> int | None:
@@ -90,12 +90,12 @@ def first_unsent(
 
 
 def _outgoing(
-    route: Route, sent: Mapping[TopicPartition, SentRecords]
+    route: DispatcherRoute, sent: Mapping[TopicPartition, SentRecords]
 ) -> Callable[[DataFrame], DataFrame]:
     return lambda records: route.outgoing(records.where(is_new(sent)))
 
 
-def _trigger(route: Route, *, once: bool) -> dict[str, Any]:
+def _trigger(route: DispatcherRoute, *, once: bool) -> dict[str, Any]:
     if once:
         return {"availableNow": True}
     if route.mode is DispatchMode.REAL_TIME:

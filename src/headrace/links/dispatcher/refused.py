@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.query import first_unsent, partition_query
-from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.sent import sent_since
 from headrace.links.target import Rejection
 from headrace.model import TopicPartition
@@ -48,7 +48,7 @@ def refusal_of(failure: Exception) -> tuple[str, str] | None:
 
 def find_refused(
     spark: SparkSession,
-    route: Route,
+    route: DispatcherRoute,
     positions: Mapping[TopicPartition, CommittedPosition],
     folder: Path,
     wait: Callable[[float], bool],
@@ -82,7 +82,7 @@ def find_refused(
 
 def _sent_apart(
     spark: SparkSession,
-    route: Route,
+    route: DispatcherRoute,
     positions: Mapping[TopicPartition, CommittedPosition],
     folder: Path,
     wait: Callable[[float], bool],

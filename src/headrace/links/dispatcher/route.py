@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Route:
+class DispatcherRoute:
     """One target of a dispatcher, with the clusters of both sites.
 
     Attributes:

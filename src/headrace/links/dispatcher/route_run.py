@@ -30,7 +30,7 @@ from headrace.links.dispatcher.positions import (
 )
 from headrace.links.dispatcher.query import route_query
 from headrace.links.dispatcher.refused import find_refused, refusal_of
-from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.sent import sent_since
 from headrace.links.dispatcher.status import RouteStatus
 from headrace.links.instance import SourceChangedError
@@ -38,7 +38,7 @@ from headrace.links.refused_records import RefusedRecords
 from headrace.links.source_epochs import source_epochs
 from headrace.links.starts import Starts
 from headrace.links.target import naming_site
-from headrace.links.timing import TransferTiming
+from headrace.links.timing import LinkTiming
 from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("headrace.dispatcher")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _CHECK_SECONDS = 10.0  # so long a recreated topic, or a second instance, may go unnoticed
-LOOK_AGAIN_SECONDS = TransferTiming().check_seconds
+LOOK_AGAIN_SECONDS = LinkTiming().check_seconds
 _SETTLE_SECONDS = 1.0  # what a query that was stopped has in flight reaches the target
 
 
@@ -100,7 +100,7 @@ class RouteRun:
     def __init__(
         self,
         spark: SparkSession,
-        route: Route,
+        route: DispatcherRoute,
         restart: RestartSettings,
         folder: Path,
         cores: Callable[[], int],
@@ -110,7 +110,7 @@ class RouteRun:
         self._spark, self._route, self._folder, self._once = spark, route, folder, once
         self._cores = cores
         self._policy = RestartPolicy(restart, kind_of, has_end=once)
-        self._refused_records = RefusedRecords(TransferTiming())
+        self._refused_records = RefusedRecords(LinkTiming())
         self._stop = threading.Event()
         self._instance = f"{process_name()}-{uuid.uuid4().hex[:8]}"
         self._starts = 0

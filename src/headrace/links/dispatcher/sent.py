@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.kafka.read.log_cuts import Seen, find_cuts
 from headrace.links.copy_ends import copied_since
 from headrace.links.dispatcher.position import CommittedPosition
-from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
 
@@ -43,7 +43,7 @@ class SentRecords:
 
 
 def sent_since(
-    route: Route, positions: Mapping[TopicPartition, CommittedPosition]
+    route: DispatcherRoute, positions: Mapping[TopicPartition, CommittedPosition]
 ) -> dict[TopicPartition, SentRecords]:
     """Returns which records of the source, from the positions on, are at the target.
 

@@ -26,7 +26,7 @@ from headrace.links.dispatcher.positions import (
     find_starts,
     live_topic,
 )
-from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.status import DispatcherStatus
 from headrace.links.status import refused_now
 from headrace.links.target import naming_site
@@ -45,7 +45,7 @@ _LOCAL = re.compile(r"local(\[.*\])?")
 
 def routes_of(
     project: LoadedProject, dispatcher: Dispatcher, sites: Collection[str] = ()
-) -> list[Route]:
+) -> list[DispatcherRoute]:
     """Returns the targets of a dispatcher, with the clusters of their sites.
 
     Args:
@@ -61,7 +61,7 @@ def routes_of(
     own = own_cluster(settings)
     names = frozenset(cluster.site for cluster in site_clusters(settings))
     return [
-        Route(
+        DispatcherRoute(
             dispatcher.name,
             f"{dispatcher.consumer_group}.{site}",
             own.site,
@@ -171,14 +171,14 @@ def _with_records(standing: RouteStanding, records: Mapping[str, str]) -> RouteS
     return replace(standing, partitions=tuple(partitions))
 
 
-def _standing(route: Route) -> RouteStanding:
+def _standing(route: DispatcherRoute) -> RouteStanding:
     try:
         return _known_standing(route)
     except (BrokerUnreachableError, RefusedError) as error:
         return RouteStanding(route.dispatcher, route.target_site, "", (), str(error))
 
 
-def _known_standing(route: Route) -> RouteStanding:
+def _known_standing(route: DispatcherRoute) -> RouteStanding:
     starts = find_starts(route)
     sources = [*starts.positions, *starts.refused]
     known = committed_positions(route, sources)

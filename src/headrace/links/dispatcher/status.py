@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.events.times import TimeMs
-from headrace.links.status import TransferStatus
+from headrace.links.status import LinkStatus
 from headrace.metrics import Metric
 from headrace.service.figures import Measured, counter, derived_gauge
 from headrace.service.status import State
@@ -87,7 +87,7 @@ class RouteStatus(Measured):
 
 
 @dataclass(frozen=True)
-class DispatcherStatus(TransferStatus):
+class DispatcherStatus(LinkStatus):
     """The status of an instance of a dispatcher.
 
     Attributes:
@@ -143,12 +143,12 @@ class DispatcherStatus(TransferStatus):
         """Returns how many targets get nothing now."""
         return sum(route.waiting for route in self.sites.values())
 
-    refused_partitions = TransferStatus.refused_partitions.gauge(
+    refused_partitions = LinkStatus.refused_partitions.gauge(
         "partitions",
         "partitions that can't be gone on with, counted at each target",
         "above 0: `headrace dispatcher list` says why, and what to do",
     )
-    lag_records = TransferStatus.lag_records.gauge(
+    lag_records = LinkStatus.lag_records.gauge(
         "records",
         "offsets from the committed positions to the end of the source, over all targets",
         "above what comes in during `commit_every`: a target is away, or more arrives than is sent",

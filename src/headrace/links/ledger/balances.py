@@ -24,7 +24,7 @@ from headrace.links.merger.declaration import Merger
 from headrace.links.merger.standing import plan_of
 from headrace.links.mirror.declaration import Mirror
 from headrace.links.mirror.positions import committed_positions as mirrored
-from headrace.links.mirror.standing import link_of
+from headrace.links.mirror.standing import mirror_plan
 from headrace.model import TopicPartition
 from headrace.project.check import LoadedProject
 from headrace.project.site_clusters import own_cluster
@@ -110,7 +110,7 @@ def _of_mirror(settings: Settings, mirror: Mirror) -> Iterator[DeclaredLink]:
 
 
 def _mirrored_topic(settings: Settings, mirror: Mirror, topic: str) -> CopiedTopic:
-    link = link_of(settings, mirror)
+    link = mirror_plan(settings, mirror)
 
     def positions(sources: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         known = mirrored(link, [link.copy_of(source) for source in sources])

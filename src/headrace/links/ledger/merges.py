@@ -22,7 +22,7 @@ from headrace.links.ledger.records import (
     sums_by_fate,
 )
 from headrace.links.merger.merging import LATE_HEADER, NO_TIMESTAMP
-from headrace.links.merger.plan import MergePlan
+from headrace.links.merger.plan import MergerPlan
 from headrace.links.merger.position import InputPosition, positions_of
 from headrace.model import OffsetRange, TopicPartition
 from headrace.runtime.clock import now_in_ms
@@ -42,7 +42,7 @@ class MergedTopics:
         accepted: reads the ranges that were left out, the oldest first.
     """
 
-    plan: MergePlan
+    plan: MergerPlan
     site: str
     accepted: Callable[[], Sequence[AcceptedRange]]
 
@@ -222,7 +222,7 @@ def _time_ms() -> Column:
     return f.when(is_copied_without, f.lit(1)).otherwise(own_time_ms())
 
 
-def _target_fate(plan: MergePlan) -> Column:
+def _target_fate(plan: MergerPlan) -> Column:
     from pyspark.sql import functions as f
 
     is_late = f.exists(f.col("headers"), lambda header: header["key"] == LATE_HEADER)

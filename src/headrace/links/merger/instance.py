@@ -9,9 +9,9 @@ from dataclasses import replace
 import confluent_kafka
 
 from headrace.kafka.table.topic_table import TableFollower
-from headrace.links.instance import TransferInstance
-from headrace.links.merger.merging import Merging
-from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.instance import LinkInstance
+from headrace.links.merger.merging import MergerCarrier
+from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.links.merger.position import OutputPosition
 from headrace.links.merger.starts import find_starts
 from headrace.links.merger.status import MergerStatus
@@ -21,15 +21,15 @@ from headrace.links.target import Rejection
 from headrace.model import TopicPartition
 
 
-class MergerInstance(TransferInstance[OutputPosition]):
+class MergerInstance(LinkInstance[OutputPosition]):
     """Merges its share of the partitions until it is stopped, or fails. Used once."""
 
-    def __init__(self, plan: MergePlan) -> None:
+    def __init__(self, plan: MergerPlan) -> None:
         self._plan, self._site_times = plan, SiteTimesTable()
-        super().__init__(_MergerTransfer(plan, self._site_times))
+        super().__init__(_MergerPolicy(plan, self._site_times))
 
     def run(self, observe: Callable[[None], None]) -> None:
-        """Merges until :meth:`stop`. Raises what :meth:`TransferInstance.run` does."""
+        """Merges until :meth:`stop`. Raises what :meth:`LinkInstance.run` does."""
         if ClockSource.MIRROR not in self._plan.sources.values():
             super().run(observe)
             return
@@ -50,7 +50,7 @@ class MergerInstance(TransferInstance[OutputPosition]):
             refused={output.path: str(why) for output, why in sorted(progress.refused.items())},
         )
         status = status.counted(progress.moved)
-        if not isinstance(merging, Merging):
+        if not isinstance(merging, MergerCarrier):
             return status
         return replace(
             status,
@@ -92,15 +92,15 @@ class SiteTimesTable(Mapping[TopicPartition, int]):
         return len(self._times)
 
 
-class _MergerTransfer:
-    def __init__(self, plan: MergePlan, site_times: SiteTimesTable) -> None:
+class _MergerPolicy:
+    def __init__(self, plan: MergerPlan, site_times: SiteTimesTable) -> None:
         self._plan, self._site_times = plan, site_times
-        self.target = plan.transfer_target
+        self.target = plan.link_target
 
     def carrier(
         self, transactional_id: str, rejections: Mapping[TopicPartition, Rejection] | None
-    ) -> Merging:
-        return Merging(self._plan, transactional_id, self._site_times, rejections)
+    ) -> MergerCarrier:
+        return MergerCarrier(self._plan, transactional_id, self._site_times, rejections)
 
     def positions(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         return [source for output in partitions for source in self._plan.inputs_of(output)]

@@ -19,7 +19,7 @@ from headrace.kafka.read.resume import (
     verdict,
     with_cuts,
 )
-from headrace.links.merger.plan import MergePlan
+from headrace.links.merger.plan import MergerPlan
 from headrace.links.merger.position import InputPosition, OutputPosition
 from headrace.model import TopicPartition
 
@@ -39,14 +39,14 @@ class SourceLoss(NamedTuple):
     accepted: InputPosition
     reason: str
 
-    def error(self, plan: MergePlan) -> LinkLossError:
+    def error(self, plan: MergerPlan) -> LinkLossError:
         """Returns why its output is refused."""
         names = plan.named(self.source)
         return LinkLossError(*names, self.next_offset, self.accepted.offset, self.reason)
 
 
 def find_losses(
-    plan: MergePlan,
+    plan: MergerPlan,
     positions: Mapping[TopicPartition, OutputPosition],
     known: Mapping[TopicPartition, InputPosition | None],
     logs: Mapping[TopicPartition, LogState],
@@ -81,7 +81,7 @@ def find_losses(
 
 
 def _reached(
-    plan: MergePlan,
+    plan: MergerPlan,
     positions: Mapping[TopicPartition, OutputPosition],
     known: Mapping[TopicPartition, InputPosition | None],
 ) -> dict[TopicPartition, Position]:
@@ -106,7 +106,7 @@ def _known_id(topic: str, own: InputPosition | None, others: Iterable[InputPosit
 
 
 def _without_position(
-    plan: MergePlan,
+    plan: MergerPlan,
     source: TopicPartition,
     start: InputPosition,
     log: LogState,

@@ -15,7 +15,7 @@ from headrace.kafka.read.log_cuts import epoch_of
 from headrace.links.instance import Carrier, SourceChangedError
 from headrace.links.merger.clock import InputClock
 from headrace.links.merger.order import Pending
-from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.links.merger.position import OutputPosition, committed_offset
 from headrace.links.merger.status import MergerCounter
 from headrace.links.merger.target_partition import (
@@ -26,7 +26,7 @@ from headrace.links.merger.target_partition import (
 )
 from headrace.links.source_reader import SourceReader
 from headrace.links.target import Rejection
-from headrace.links.writing import NO_TIMESTAMP_MS, TransferWriter
+from headrace.links.writing import NO_TIMESTAMP_MS, LinkWriter
 from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
 
@@ -49,11 +49,11 @@ _ASK_SECONDS = 0.2
 # Brokers forget offsets of topics that no member subscribes to, a week after they were committed.
 _COMMIT_ALL_SECONDS = 3600.0
 _WARN_SECONDS = 60.0
-_WAITING_BYTES = 128 * 1024 * 1024  # of all inputs together, as `Merging.waiting_records`
+_WAITING_BYTES = 128 * 1024 * 1024  # of all inputs together, as `MergerCarrier.waiting_records`
 _READING = {"queued.max.messages.kbytes": "32768", "fetch.wait.max.ms": "50"}
 
 
-class Merging(Carrier[OutputPosition]):
+class MergerCarrier(Carrier[OutputPosition]):
     """Merges into the partitions it was given. Used on one thread, until it raises.
 
     Args:
@@ -80,16 +80,14 @@ class Merging(Carrier[OutputPosition]):
 
     def __init__(
         self,
-        plan: MergePlan,
+        plan: MergerPlan,
         transactional_id: str,
         site_times: SiteTimes,
         rejections: Mapping[TopicPartition, Rejection] | None = None,
     ) -> None:
         self._plan, self._site_times = plan, site_times
         self._alone, self._rejections = rejections is not None, rejections or {}
-        self._writer = TransferWriter(
-            plan.transfer_target, transactional_id, one_by_one=self._alone
-        )
+        self._writer = LinkWriter(plan.link_target, transactional_id, one_by_one=self._alone)
         self._reader = SourceReader(plan.name, plan.group, plan.config, _READING)
         self._outputs: dict[TopicPartition, TargetPartition] = {}
         self._inputs: dict[tuple[str, int], tuple[TargetPartition, SourcePartition]] = {}

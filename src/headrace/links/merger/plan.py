@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import LinkRecordError
 from headrace.kafka.client.client import ClientConfig
-from headrace.links.target import Rejection, TransferTarget
+from headrace.links.target import LinkTarget, Rejection
 from headrace.model import TopicPartition
 
 
@@ -25,7 +25,7 @@ class ClockSource(enum.Enum):
 
 
 @dataclass(frozen=True)
-class MergePlan:
+class MergerPlan:
     """A merger with its cluster.
 
     Attributes:
@@ -56,9 +56,9 @@ class MergePlan:
         return tuple(self.sources)
 
     @property
-    def transfer_target(self) -> TransferTarget:
+    def link_target(self) -> LinkTarget:
         """Returns where instances write, and their group."""
-        return TransferTarget(
+        return LinkTarget(
             self.name,
             self.group,
             self.config,

@@ -19,7 +19,7 @@ from headrace.kafka.group.groups import ConsumerGroup, describe_group
 from headrace.links.accepted_ranges import AcceptedLoss, keep_accepted, refuse_running
 from headrace.links.merger.declaration import Merger
 from headrace.links.merger.last_records import last_times
-from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.links.merger.position import InputPosition, committed_offset, positions_of
 from headrace.links.merger.starts import find_loss, find_starts
 from headrace.links.merger.status import MergerStatus
@@ -33,7 +33,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _MAX_READS = 5  # of the positions, while an instance commits
 
 
-def plan_of(project: LoadedProject, merger: Merger) -> MergePlan:
+def plan_of(project: LoadedProject, merger: Merger) -> MergerPlan:
     """Returns a merger with its cluster.
 
     Raises:
@@ -43,7 +43,7 @@ def plan_of(project: LoadedProject, merger: Merger) -> MergePlan:
         topic.name for mirror in project.mirrors.values() for topic in mirror.topics.values()
     }
     elsewhere = {topic.name for topic in merger.mirrored_elsewhere}
-    return MergePlan(
+    return MergerPlan(
         merger.name,
         merger.consumer_group,
         own_cluster(project.settings).client_config(may_be_down=True),
@@ -149,7 +149,7 @@ def merger_standing(project: LoadedProject, merger: Merger) -> MergerStanding:
 
 
 def _positions_and_refused(
-    plan: MergePlan, outputs: Sequence[TopicPartition], sources: Sequence[TopicPartition]
+    plan: MergerPlan, outputs: Sequence[TopicPartition], sources: Sequence[TopicPartition]
 ) -> tuple[Mapping[TopicPartition, InputPosition | None], Mapping[TopicPartition, RefusedError]]:
     """Returns the committed positions, and why a merger could not start from them, by output.
 

@@ -12,7 +12,7 @@ from headrace.kafka.client.client import LiveTopic, describe
 from headrace.kafka.read.resume import LogState, log_states
 from headrace.links.merger.last_records import last_times
 from headrace.links.merger.losses import SourceLoss, find_losses
-from headrace.links.merger.plan import MergePlan
+from headrace.links.merger.plan import MergerPlan
 from headrace.links.merger.position import (
     InputPosition,
     OutputPosition,
@@ -23,7 +23,7 @@ from headrace.model import TopicPartition
 
 
 def find_starts(
-    plan: MergePlan,
+    plan: MergerPlan,
     outputs: Collection[TopicPartition],
     committed: Iterable[confluent_kafka.TopicPartition],
 ) -> Starts[OutputPosition]:
@@ -51,7 +51,7 @@ def find_starts(
 
 
 def find_loss(
-    plan: MergePlan,
+    plan: MergerPlan,
     output: TopicPartition,
     committed: Iterable[confluent_kafka.TopicPartition],
 ) -> SourceLoss | None:
@@ -71,7 +71,7 @@ def find_loss(
 
 
 def _positions_and_losses(
-    plan: MergePlan,
+    plan: MergerPlan,
     outputs: Collection[TopicPartition],
     known: Mapping[TopicPartition, InputPosition | None],
     topics: Mapping[str, LiveTopic],
@@ -84,7 +84,7 @@ def _positions_and_losses(
 
 
 def _written_to(
-    plan: MergePlan,
+    plan: MergerPlan,
     outputs: Collection[TopicPartition],
     known: Mapping[TopicPartition, InputPosition | None],
 ) -> dict[TopicPartition, int]:
@@ -96,7 +96,7 @@ def _written_to(
 
 
 def _positions(
-    plan: MergePlan,
+    plan: MergerPlan,
     output: TopicPartition,
     known: Mapping[TopicPartition, InputPosition | None],
     logs: Mapping[TopicPartition, LogState],
@@ -114,7 +114,7 @@ def _positions(
 
 
 def _unready(
-    plan: MergePlan, output: TopicPartition, topics: Mapping[str, LiveTopic]
+    plan: MergerPlan, output: TopicPartition, topics: Mapping[str, LiveTopic]
 ) -> LinkError | None:
     """Returns why an output can't be read or written at all."""
     late = TopicPartition(plan.late, output.partition)

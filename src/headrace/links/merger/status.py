@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from headrace.events.times import TimeMs
-from headrace.links.status import TransferStatus
+from headrace.links.status import LinkStatus
 from headrace.metrics import Metric
 from headrace.service.figures import counter, derived_gauge
 
@@ -31,7 +31,7 @@ _PARTITION_METRICS = (
 
 
 @dataclass(frozen=True)
-class MergerStatus(TransferStatus):
+class MergerStatus(LinkStatus):
     """The status of an instance of a merger. Its lags are those of the sources.
 
     Attributes:
@@ -56,17 +56,17 @@ class MergerStatus(TransferStatus):
         "records in the topic `late`: they could not be put in order",
         "rising: the header `headrace-late` of those records says why",
     )
-    partitions = TransferStatus.partitions.gauge(
+    partitions = LinkStatus.partitions.gauge(
         "partitions",
         "partitions of sources that it reads",
         "0 for long: there are more instances than partitions, or all are refused",
     )
-    refused_partitions = TransferStatus.refused_partitions.gauge(
+    refused_partitions = LinkStatus.refused_partitions.gauge(
         "partitions",
         "partitions of the target that it can't go on with",
         "above 0: `headrace merger list` says why, and what to do",
     )
-    lag_records = TransferStatus.lag_records.gauge(
+    lag_records = LinkStatus.lag_records.gauge(
         "records",
         "offsets from the first record that is not written to the end of the sources",
         "rising: more arrives than is merged, or a source is waited for",

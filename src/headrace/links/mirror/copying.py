@@ -13,12 +13,12 @@ from headrace.kafka.origin import ORIGIN, origin_prefix
 from headrace.kafka.read.log_cuts import epoch_of
 from headrace.kafka.read.resume import Position
 from headrace.links.instance import Carrier, SourceChangedError
-from headrace.links.mirror.link import Link
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.mirror.status import MirrorCounter
 from headrace.links.site_times import SITE_TIMES, SourceEnds, site_time_key
 from headrace.links.source_reader import SourceReader
 from headrace.links.target import Rejection
-from headrace.links.writing import TransferWriter
+from headrace.links.writing import LinkWriter
 from headrace.model import TopicPartition
 
 _TAKE_RECORDS = 5_000
@@ -62,11 +62,11 @@ class _Partition:
         return Position(self.next, self.topic_id, self.read_to, self.epoch)
 
 
-class Copier(Carrier[Position]):
+class MirrorCarrier(Carrier[Position]):
     """Copies the partitions it was given. Used on one thread, until it raises.
 
     Args:
-        link: the mirror and its clusters.
+        plan: the mirror and its clusters.
         transactional_id: of this one alone.
         rejections: records that the target refuses; not ``None``: it refused some, so that each
             record is sent in a batch of its own.
@@ -78,23 +78,21 @@ class Copier(Carrier[Position]):
 
     def __init__(
         self,
-        link: Link,
+        plan: MirrorPlan,
         transactional_id: str,
         rejections: Mapping[TopicPartition, Rejection] | None = None,
     ) -> None:
-        self._link = link
+        self._plan = plan
         self._alone, self._rejections = rejections is not None, rejections or {}
-        self._writer = TransferWriter(
-            link.transfer_target, transactional_id, one_by_one=self._alone
-        )
+        self._writer = LinkWriter(plan.link_target, transactional_id, one_by_one=self._alone)
         self._reader = SourceReader(
-            link.name, link.group, _PATIENCE | dict(link.source), _READING, link.source_site
+            plan.name, plan.group, _PATIENCE | dict(plan.source), _READING, plan.source_site
         )
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._uncommitted: Counter[MirrorCounter] = Counter()
-        self._source_ends = SourceEnds(link.source) if link.tells_times else None
+        self._source_ends = SourceEnds(plan.source) if plan.tells_times else None
         self._told_ms = 0
-        self._is_copied = link.filter.is_copied
+        self._is_copied = plan.filter.is_copied
 
     @property
     def is_full(self) -> bool:
@@ -104,11 +102,11 @@ class Copier(Carrier[Position]):
 
     def add(self, starts: Mapping[TopicPartition, Position]) -> None:
         for copy, start in starts.items():
-            source = self._link.source_of(copy)
+            source = self._plan.source_of(copy)
             self._partitions[source.topic, source.partition] = _Partition(
                 source,
                 copy,
-                origin_prefix(self._link.source_site, source.topic, source.partition),
+                origin_prefix(self._plan.source_site, source.topic, source.partition),
                 start.topic_id,
                 start.seen.offset,
                 start.read_to,
@@ -121,7 +119,7 @@ class Copier(Carrier[Position]):
         )
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        sources = map(self._link.source_of, partitions)
+        sources = map(self._plan.source_of, partitions)
         self._reader.remove(
             [s for s in sources if self._partitions.pop((s.topic, s.partition), None)]
         )
@@ -202,10 +200,10 @@ class Copier(Carrier[Position]):
             raise SourceChangedError(f"{partition.source} gave offset {offset} again")
         if headers is None:
             unreadable = Rejection(offset, "the name of one of its headers is not UTF-8")
-            raise self._link.record_error(partition.source, unreadable)
+            raise self._plan.record_error(partition.source, unreadable)
         rejection = partition.rejection
         if rejection is not None and rejection.offset == offset:
-            raise self._link.record_error(partition.source, rejection)
+            raise self._plan.record_error(partition.source, rejection)
         if self._is_copied(headers):
             origin = (ORIGIN, b"%b%d" % (partition.prefix, offset))
             self._writer.send(partition.source, partition.copy, message, [*headers, origin])

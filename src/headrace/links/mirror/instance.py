@@ -7,35 +7,35 @@ from collections.abc import Collection, Mapping, Sequence
 import confluent_kafka
 
 from headrace.kafka.read.resume import Position
-from headrace.links.instance import TransferInstance
-from headrace.links.mirror.copying import Copier
-from headrace.links.mirror.link import Link
+from headrace.links.instance import LinkInstance
+from headrace.links.mirror.copying import MirrorCarrier
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.mirror.positions import find_starts, positions_of
 from headrace.links.mirror.status import MirrorStatus
 from headrace.links.site_times import ensure_site_times
 from headrace.links.starts import Starts
 from headrace.links.target import Rejection
-from headrace.links.timing import TransferTiming
+from headrace.links.timing import LinkTiming
 from headrace.model import TopicPartition
 
 
-class MirrorInstance(TransferInstance[Position]):
+class MirrorInstance(LinkInstance[Position]):
     """Copies its share of a mirror's partitions until it is stopped, or fails. Used once."""
 
-    def __init__(self, link: Link, timing: TransferTiming = TransferTiming()) -> None:
-        super().__init__(_MirrorTransfer(link), timing)
-        self._link = link
+    def __init__(self, plan: MirrorPlan, timing: LinkTiming = LinkTiming()) -> None:
+        super().__init__(_MirrorPolicy(plan), timing)
+        self._plan = plan
 
     def status(self) -> MirrorStatus:
         """Returns how it is doing; on its thread, or after its end."""
         progress, copier = self.progress, self.carrier
-        lags = copier.lags() if isinstance(copier, Copier) else {}
+        lags = copier.lags() if isinstance(copier, MirrorCarrier) else {}
         refused = {
-            self._link.source_of(copy).path: str(why)
+            self._plan.source_of(copy).path: str(why)
             for copy, why in sorted(progress.refused.items())
         }
         status = MirrorStatus(
-            self._link.name,
+            self._plan.name,
             state=progress.state,
             reason=progress.reason,
             restarts=progress.restarts,
@@ -45,18 +45,18 @@ class MirrorInstance(TransferInstance[Position]):
         return status.counted(progress.moved)
 
 
-class _MirrorTransfer:
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self.target = link.transfer_target
+class _MirrorPolicy:
+    def __init__(self, plan: MirrorPlan) -> None:
+        self._plan = plan
+        self.target = plan.link_target
 
     def carrier(
         self, transactional_id: str, rejections: Mapping[TopicPartition, Rejection] | None
-    ) -> Copier:
-        if self._link.tells_times:
+    ) -> MirrorCarrier:
+        if self._plan.tells_times:
             with self.target.naming():
-                ensure_site_times(self._link.target)
-        return Copier(self._link, transactional_id, rejections)
+                ensure_site_times(self._plan.target)
+        return MirrorCarrier(self._plan, transactional_id, rejections)
 
     def positions(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         return list(partitions)
@@ -66,7 +66,7 @@ class _MirrorTransfer:
         _: Collection[TopicPartition],
         committed: Sequence[confluent_kafka.TopicPartition],
     ) -> Starts[Position]:
-        starts, copy_of = find_starts(self._link, positions_of(committed)), self._link.copy_of
+        starts, copy_of = find_starts(self._plan, positions_of(committed)), self._plan.copy_of
         return Starts(
             {copy_of(source): position for source, position in starts.positions.items()},
             {copy_of(source): refusal for source, refusal in starts.refused.items()},
@@ -74,4 +74,4 @@ class _MirrorTransfer:
         )
 
     def moved_by(self, source: TopicPartition) -> TopicPartition:
-        return self._link.copy_of(source)
+        return self._plan.copy_of(source)

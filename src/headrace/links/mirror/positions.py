@@ -26,7 +26,7 @@ from headrace.kafka.read.resume import (
     with_cuts,
 )
 from headrace.links.copy_ends import Copies, last_origins
-from headrace.links.mirror.link import Link
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.starts import Starts
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
@@ -45,7 +45,7 @@ def positions_of(
 
 
 def committed_positions(
-    link: Link, copies: Collection[TopicPartition]
+    plan: MirrorPlan, copies: Collection[TopicPartition]
 ) -> dict[TopicPartition, Position | None]:
     """Returns the committed positions of partitions of the target, as one who is no member asks.
 
@@ -53,47 +53,49 @@ def committed_positions(
         AuthorizationError: if an ACL is missing at the target.
         BrokerUnreachableError: if the target's brokers do not answer.
     """
-    with naming_site(link.target_site):
-        return dict.fromkeys(copies) | positions_of(committed(link.target, link.group, copies))
+    with naming_site(plan.target_site):
+        return dict.fromkeys(copies) | positions_of(committed(plan.target, plan.group, copies))
 
 
-def find_starts(link: Link, known: Mapping[TopicPartition, Position | None]) -> Starts[Position]:
+def find_starts(
+    plan: MirrorPlan, known: Mapping[TopicPartition, Position | None]
+) -> Starts[Position]:
     """Returns where partitions continue.
 
     Args:
-        link: the mirror and its clusters.
+        plan: the mirror and its clusters.
         known: partitions of the *target*, with what is committed for them.
 
     Raises:
         AuthorizationError: if an ACL is missing at a site.
         BrokerUnreachableError: if the brokers of a site do not answer.
     """
-    with naming_site(link.source_site):
-        topics = describe(link.source, {link.source_of(copy).topic for copy in known})
-    with naming_site(link.target_site):
-        copied = describe(link.target, {copy.topic for copy in known})
+    with naming_site(plan.source_site):
+        topics = describe(plan.source, {plan.source_of(copy).topic for copy in known})
+    with naming_site(plan.target_site):
+        copied = describe(plan.target, {copy.topic for copy in known})
     ready: dict[TopicPartition, TopicPartition] = {}
     refused: dict[TopicPartition, LinkError] = {}
     awaited: set[TopicPartition] = set()
     for copy in known:
-        source = link.source_of(copy)
+        source = plan.source_of(copy)
         topic = topics.get(source.topic)
-        refusal = _unready(link, source, topic, copied.get(copy.topic))
+        refusal = _unready(plan, source, topic, copied.get(copy.topic))
         if refusal is not None:
             refused[source] = refusal
         elif topic is not None and source.partition >= topic.partitions:
             awaited.add(source)
         else:
             ready[source] = copy
-    with naming_site(link.source_site):
-        logs = log_states(link.source, topics, ready)
-    starts = _starts(link, {source: known[copy] for source, copy in ready.items()}, logs)
-    with naming_site(link.source_site):
-        logs = with_cuts(link.source, logs, starts)
+    with naming_site(plan.source_site):
+        logs = log_states(plan.source, topics, ready)
+    starts = _starts(plan, {source: known[copy] for source, copy in ready.items()}, logs)
+    with naming_site(plan.source_site):
+        logs = with_cuts(plan.source, logs, starts)
     losses = {
         source: loss
         for source, start in starts.items()
-        if (loss := _loss(link, source, start, logs[source])) is not None
+        if (loss := _loss(plan, source, start, logs[source])) is not None
     }
     positions = {
         source: replace(start, topic_id=logs[source].topic_id)
@@ -104,11 +106,11 @@ def find_starts(link: Link, known: Mapping[TopicPartition, Position | None]) -> 
 
 
 def _unready(
-    link: Link, source: TopicPartition, topic: LiveTopic | None, copied: LiveTopic | None
+    plan: MirrorPlan, source: TopicPartition, topic: LiveTopic | None, copied: LiveTopic | None
 ) -> LinkError | None:
     """Returns why a partition can't be read or written at all."""
-    copy = link.copy_of(source)
-    at_source, at_target = (*link.source_names, source.path), (*link.target_names, copy.path)
+    copy = plan.copy_of(source)
+    at_source, at_target = (*plan.source_names, source.path), (*plan.target_names, copy.path)
     if topic is None:
         return LinkNoPartitionError(*at_source)
     if source.partition in topic.leaderless:
@@ -121,17 +123,17 @@ def _unready(
 
 
 def _starts(
-    link: Link,
+    plan: MirrorPlan,
     known: Mapping[TopicPartition, Position | None],
     logs: Mapping[TopicPartition, LogState],
 ) -> dict[TopicPartition, Position]:
-    unknown = {link.copy_of(source): source for source in known if known[source] is None}
+    unknown = {plan.copy_of(source): source for source in known if known[source] is None}
     tails = last_origins(
-        Copies(link.target, link.group, link.target_site, link.source_site, unknown)
+        Copies(plan.target, plan.group, plan.target_site, plan.source_site, unknown)
     )
     starts: dict[TopicPartition, Position] = {}
     for source, position in known.items():
-        first, origin = logs[source].first, tails.get(link.copy_of(source))
+        first, origin = logs[source].first, tails.get(plan.copy_of(source))
         start = position or Position(first if origin is None else origin.offset + 1)
         # Retention has removed the markers after the last record: no log can be compared there.
         is_gone = start.read_to < first
@@ -140,11 +142,11 @@ def _starts(
 
 
 def _loss(
-    link: Link, source: TopicPartition, start: Position, log: LogState
+    plan: MirrorPlan, source: TopicPartition, start: Position, log: LogState
 ) -> LinkLossError | None:
     now = verdict(start, log)
     if not isinstance(now, Loss):
         return None
     ids = (start.topic_id, log.topic_id) if isinstance(now, Recreated) else ()
-    where = (*link.source_names, source.path, start.offset, now.offset)
+    where = (*plan.source_names, source.path, start.offset, now.offset)
     return LinkLossError(*where, "", now.name, *ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.links.mirror.declaration import Mirror
 from headrace.links.mirror.instance import MirrorInstance
-from headrace.links.mirror.standing import link_of
+from headrace.links.mirror.standing import mirror_plan
 from headrace.links.mirror.status import MirrorStatus
 from headrace.project.check import LoadedProject
 from headrace.service.run import RunOptions, ServiceRun
@@ -14,8 +14,8 @@ from headrace.service.status import StatusFolder
 def mirror_run(
     project: LoadedProject, mirror: Mirror, options: RunOptions
 ) -> ServiceRun[MirrorStatus]:
-    """Returns an instance of a mirror. Raises as :func:`link_of`."""
+    """Returns an instance of a mirror. Raises as :func:`mirror_plan`."""
     merged = {topic.name for merger in project.mergers.values() for topic in merger.sources}
     tells_times = any(topic.name in merged for topic in mirror.topics.values())
-    instance = MirrorInstance(link_of(project.settings, mirror, tells_times=tells_times))
+    instance = MirrorInstance(mirror_plan(project.settings, mirror, tells_times=tells_times))
     return ServiceRun(instance, StatusFolder(project.settings.state, MirrorStatus), options)

@@ -18,7 +18,7 @@ from headrace.kafka.group.groups import ConsumerGroup, describe_group
 from headrace.kafka.read.resume import Position
 from headrace.links.accepted_ranges import AcceptedLoss, keep_accepted, refuse_running
 from headrace.links.mirror.declaration import Mirror
-from headrace.links.mirror.link import Link
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.mirror.positions import committed_positions, find_starts
 from headrace.links.mirror.status import MirrorStatus
 from headrace.links.starts import Starts
@@ -30,7 +30,7 @@ from headrace.service.status import StatusFolder
 from headrace.settings import Settings
 
 
-def link_of(settings: Settings, mirror: Mirror, *, tells_times: bool = False) -> Link:
+def mirror_plan(settings: Settings, mirror: Mirror, *, tells_times: bool = False) -> MirrorPlan:
     """Returns a mirror with the clusters of its sites.
 
     Args:
@@ -43,7 +43,7 @@ def link_of(settings: Settings, mirror: Mirror, *, tells_times: bool = False) ->
         BrokerUnreachableError: if an embedded broker was never started.
     """
     source, target = cluster_of(settings, mirror.source), own_cluster(settings)
-    return Link(
+    return MirrorPlan(
         mirror.name,
         mirror.consumer_group,
         source.site,
@@ -127,22 +127,22 @@ def _standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
 
 
 def _known_standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
-    link = link_of(settings, mirror)
-    with naming_site(link.source_site):
-        live = describe(link.source, link.copies)
-    with naming_site(link.target_site):
-        copied = describe(link.target, link.copies.values())
-        group = describe_group(link.target, link.group)
+    plan = mirror_plan(settings, mirror)
+    with naming_site(plan.source_site):
+        live = describe(plan.source, plan.copies)
+    with naming_site(plan.target_site):
+        copied = describe(plan.target, plan.copies.values())
+        group = describe_group(plan.target, plan.group)
     copies = [copy for topic in copied.values() for copy in topic.all_partitions]
     sources = {source for topic in live.values() for source in topic.all_partitions}
-    sources |= {link.source_of(copy) for copy in copies if link.source_of(copy).topic not in live}
-    known = dict.fromkeys(map(link.copy_of, sources)) | committed_positions(link, copies)
-    starts = find_starts(link, known)
+    sources |= {plan.source_of(copy) for copy in copies if plan.source_of(copy).topic not in live}
+    known = dict.fromkeys(map(plan.copy_of, sources)) | committed_positions(plan, copies)
+    starts = find_starts(plan, known)
     led = {s for s in sources if s.topic in live and s.partition not in live[s.topic].leaderless}
-    with naming_site(link.source_site):
-        ends = {source: end for source, (end, _) in latest_offsets(link.source, led).items()}
+    with naming_site(plan.source_site):
+        ends = {source: end for source, (end, _) in latest_offsets(plan.source, led).items()}
     partitions = [
-        _mirrored(link, source, known[link.copy_of(source)], starts, ends.get(source))
+        _mirrored(plan, source, known[plan.copy_of(source)], starts, ends.get(source))
         for source in sorted(sources)
     ]
     records = refused_now(StatusFolder(settings.state, MirrorStatus), mirror.name)
@@ -151,13 +151,13 @@ def _known_standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
 
 
 def _mirrored(
-    link: Link,
+    plan: MirrorPlan,
     source: TopicPartition,
     position: Position | None,
     starts: Starts[Position],
     end: int | None,
 ) -> MirroredPartition:
-    copy, refusal = link.copy_of(source), starts.refused.get(source)
+    copy, refusal = plan.copy_of(source), starts.refused.get(source)
     start = position or starts.positions.get(source)
     begin = 0 if start is None else start.offset
     if isinstance(refusal, LinkLossError):
@@ -193,54 +193,54 @@ def accept_loss(
         BrokerUnreachableError: if the brokers of a site do not answer.
         SinkError: if the ledger can't be written; nothing is accepted then.
     """
-    link = link_of(settings, mirror)
-    with naming_site(link.target_site):
-        refuse_running("mirror", mirror.name, link.target, link.group)
-    _check_partition(link, partition)
-    copy = link.copy_of(partition)
-    starts = find_starts(link, committed_positions(link, [copy]))
+    plan = mirror_plan(settings, mirror)
+    with naming_site(plan.target_site):
+        refuse_running("mirror", mirror.name, plan.target, plan.group)
+    _check_partition(plan, partition)
+    copy = plan.copy_of(partition)
+    starts = find_starts(plan, committed_positions(plan, [copy]))
     refusal, start = starts.refused.get(partition), starts.positions.get(partition)
     name = partition.path
     if refusal is not None and not isinstance(refusal, LinkLossError):
         raise refusal
     if to is not None:
-        _check_offset(link, partition, to)
+        _check_offset(plan, partition, to)
     if refusal is not None:
         before, after = refusal.next_offset, refusal.accepted_offset if to is None else to
     elif start is not None and to is not None and to > start.offset:
         before, after = start.offset, to
     else:
         raise LinkNotRefusedError("mirror", mirror.name, "", name)
-    topic_id = describe(link.source, [partition.topic])[partition.topic].topic_id
+    topic_id = describe(plan.source, [partition.topic])[partition.topic].topic_id
     offset = client_partition(copy, after, Position(after, topic_id).metadata)
     is_known = refusal is None or refusal.loss == "gap"
-    with naming_site(link.target_site):
-        end, _ = latest_offsets(link.target, [copy])[copy]
-        target_id = describe(link.target, [copy.topic])[copy.topic].topic_id
+    with naming_site(plan.target_site):
+        end, _ = latest_offsets(plan.target, [copy])[copy]
+        target_id = describe(plan.target, [copy.topic])[copy.topic].topic_id
         with keep_accepted(
             settings,
-            link.group,
+            plan.group,
             partition,
             (topic_id, target_id),
             (before, after),
             "they were left out" if refusal is None else str(refusal),
             target_end=None if is_known else end,
         ):
-            commit(link.target, link.group, [offset])
+            commit(plan.target, plan.group, [offset])
     lost = after - before if is_known else None
     return AcceptedLoss("mirror", name, before, after, lost=lost)
 
 
-def _check_partition(link: Link, partition: TopicPartition) -> None:
-    with naming_site(link.source_site):
-        topic = describe(link.source, [partition.topic]).get(partition.topic)
+def _check_partition(plan: MirrorPlan, partition: TopicPartition) -> None:
+    with naming_site(plan.source_site):
+        topic = describe(plan.source, [partition.topic]).get(partition.topic)
     if topic is not None and partition.partition >= topic.partitions:
         raise PartitionMissingError(partition.topic, partition.partition, topic.partitions)
 
 
-def _check_offset(link: Link, partition: TopicPartition, offset: int) -> None:
-    with naming_site(link.source_site):
-        first, end = watermarks(link.source, [partition])[partition]
+def _check_offset(plan: MirrorPlan, partition: TopicPartition, offset: int) -> None:
+    with naming_site(plan.source_site):
+        first, end = watermarks(plan.source, [partition])[partition]
     if not first <= offset <= end:
         name = partition.path
-        raise MirrorOffsetError(link.name, link.source_site, name, offset, first, end)
+        raise MirrorOffsetError(plan.name, plan.source_site, name, offset, first, end)

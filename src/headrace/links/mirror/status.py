@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from headrace.links.status import TransferStatus
+from headrace.links.status import LinkStatus
 from headrace.metrics import Metric
 from headrace.service.figures import counter
 
@@ -29,7 +29,7 @@ _PARTITION_METRICS = (
 
 
 @dataclass(frozen=True)
-class MirrorStatus(TransferStatus):
+class MirrorStatus(LinkStatus):
     """The status of an instance of a mirror. Its partitions are those of the source."""
 
     records: int = counter(
@@ -47,17 +47,17 @@ class MirrorStatus(TransferStatus):
         "records that have been at one of the two sites before, and were not sent",
         "rising between sites that do not mirror each other: look for a way back through others",
     )
-    partitions = TransferStatus.partitions.gauge(
+    partitions = LinkStatus.partitions.gauge(
         "partitions",
         "partitions that it copies",
         "0 for long: there are more instances than partitions, or all are refused",
     )
-    refused_partitions = TransferStatus.refused_partitions.gauge(
+    refused_partitions = LinkStatus.refused_partitions.gauge(
         "partitions",
         "its partitions that can't be copied on",
         "above 0: `headrace mirror list` says why, and what to do",
     )
-    lag_records = TransferStatus.lag_records.gauge(
+    lag_records = LinkStatus.lag_records.gauge(
         "records",
         "offsets from the next record to the end of the partitions that it copies",
         "rising: more arrives than is copied; more instances, or a faster link",

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.links.dispatcher import route_run, sent
 from headrace.links.dispatcher.position import CommittedPosition
-from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.route_run import RouteRun
 from headrace.links.starts import Starts
 from headrace.model import TopicPartition
@@ -14,7 +14,9 @@ from headrace.settings.model import RestartSettings
 from headrace.spark.topic_query import DoneBatches
 
 RECORDS = 7
-ROUTE = Route("d", "headrace.dispatcher.d.waw", "central", "waw", {}, {}, "clicks", "events")
+ROUTE = DispatcherRoute(
+    "d", "headrace.dispatcher.d.waw", "central", "waw", {}, {}, "clicks", "events"
+)
 SOURCE = TopicPartition("clicks", 0)
 
 

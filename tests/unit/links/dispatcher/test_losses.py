@@ -9,13 +9,15 @@ from headrace.errors import LinkLossError, LinkNotRefusedError
 from headrace.kafka.client.client import LiveTopic
 from headrace.links.dispatcher import standing as dispatchers
 from headrace.links.dispatcher.position import CommittedPosition
-from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.standing import accept_loss
 from headrace.links.starts import Starts
 from headrace.model import TopicPartition
 
 PARTITION = TopicPartition("clicks", 0)
-ROUTE = Route("d", "headrace.dispatcher.d.waw", "central", "waw", {}, {}, "clicks", "events")
+ROUTE = DispatcherRoute(
+    "d", "headrace.dispatcher.d.waw", "central", "waw", {}, {}, "clicks", "events"
+)
 TARGET_END = 5_000
 
 

@@ -15,10 +15,10 @@ from headrace.links.dispatcher.positions import (
     committed_positions,
     find_starts,
 )
-from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.model import TopicPartition
 
-ROUTE = Route(
+ROUTE = DispatcherRoute(
     "d",
     "headrace.dispatcher.d.waw",
     "central",

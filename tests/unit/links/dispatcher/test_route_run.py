@@ -9,7 +9,7 @@ from headrace.links.dispatcher import refused, route_run
 from headrace.links.dispatcher.declaration import DispatchMode
 from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.refused import find_refused
-from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.route_run import RouteRun
 from headrace.links.starts import Starts
 from headrace.links.target import Rejection
@@ -23,7 +23,7 @@ class Started(Exception):  # noqa: N818 - what it stands for is no error
 
 POSITIONS = {TopicPartition("clicks", number): CommittedPosition(0) for number in range(3)}
 REFUSED = TopicPartition("clicks", 1)
-ROUTE = Route("d", "g", "central", "waw", {}, {}, "clicks", "events")
+ROUTE = DispatcherRoute("d", "g", "central", "waw", {}, {}, "clicks", "events")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_target_does_not_start_where_partitions_would_wait_for_a_core(
 
     monkeypatch.setattr(route_run, "commit_positions", commit)
     monkeypatch.setattr(route_run, "latest_offsets", lambda *_: {})
-    route = Route("d", "g", "central", "waw", {}, {}, "clicks", "events", mode=mode)
+    route = DispatcherRoute("d", "g", "central", "waw", {}, {}, "clicks", "events", mode=mode)
     run = RouteRun(None, route, RestartSettings(), tmp_path / "d", lambda: cores, once=once)
     with pytest.raises(Started if starts else DispatcherCoresError):
         run._run_query()

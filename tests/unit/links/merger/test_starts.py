@@ -9,13 +9,13 @@ from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionErr
 from headrace.kafka.client.client import LiveTopic
 from headrace.kafka.read import resume
 from headrace.links.merger import losses, starts
-from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.links.merger.position import InputPosition, WrittenTo, committed_offset, position_of
 from headrace.links.merger.starts import find_loss, find_starts
 from headrace.model import TopicPartition
 
 SOURCES = {"here": ClockSource.WALL, "there": ClockSource.MIRROR}
-PLAN = MergePlan("m", "headrace.merger.m", {}, SOURCES, "merged", "late", 0, 1.0)
+PLAN = MergerPlan("m", "headrace.merger.m", {}, SOURCES, "merged", "late", 0, 1.0)
 ZERO, ONE = TopicPartition("merged", 0), TopicPartition("merged", 1)
 LOST = TopicPartition("there", 1)
 EIGHT = InputPosition(8, 8, epoch=3, topics={"here": "here-id", "there": "there-id"})

@@ -15,14 +15,14 @@ from headrace.kafka.read.resume import Position
 from headrace.links import source_reader
 from headrace.links.instance import SourceChangedError
 from headrace.links.mirror import copying
-from headrace.links.mirror.copying import Copier
-from headrace.links.mirror.link import Link
+from headrace.links.mirror.copying import MirrorCarrier
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.site_times import SITE_TIMES
 from headrace.links.target import Rejection
 from headrace.model import TopicPartition
 
 SOURCE = {"bootstrap.servers": "s:1"}
-LINK = Link("m", "headrace.mirror.m", "waw", "central", SOURCE, {}, {"a": "waw.a"})
+LINK = MirrorPlan("m", "headrace.mirror.m", "waw", "central", SOURCE, {}, {"a": "waw.a"})
 A, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
 END = KafkaError(KafkaError._PARTITION_EOF)
 
@@ -85,13 +85,13 @@ class Fakes:
 def fakes(monkeypatch):
     made = Fakes()
     monkeypatch.setattr(source_reader, "consumer", made.consumer)
-    monkeypatch.setattr(copying, "TransferWriter", made.writer)
+    monkeypatch.setattr(copying, "LinkWriter", made.writer)
     monkeypatch.setattr(source_reader, "describe", made.describe)
     return made
 
 
 def copier_from(position, rejections=None):
-    copier = Copier(LINK, "id", rejections)
+    copier = MirrorCarrier(LINK, "id", rejections)
     copier.add({COPY: position})
     return copier
 
@@ -170,10 +170,12 @@ def test_the_lag_is_from_the_next_record_to_the_end(fakes, end, lag):
 def test_a_broker_of_the_source_that_is_silent_is_left_within_the_time_of_the_project(
     fakes, monkeypatch
 ):
-    Copier(LINK, "id")
+    MirrorCarrier(LINK, "id")
     assert fakes.config["socket.timeout.ms"] == "20000"
     assert fakes.config["client.id"] == source_reader.process_name()
-    Copier(Link("m", "g", "waw", "central", SOURCE | {"socket.timeout.ms": "5000"}, {}, {}), "id")
+    MirrorCarrier(
+        MirrorPlan("m", "g", "waw", "central", SOURCE | {"socket.timeout.ms": "5000"}, {}, {}), "id"
+    )
     assert fakes.config["socket.timeout.ms"] == "5000"
 
 
@@ -181,7 +183,7 @@ def test_the_time_up_to_which_a_partition_is_copied_goes_with_its_records(fakes,
     answers = iter([(0, {}), (1_000, {A: 7}), (2_000, {A: 7}), (2_000, {A: 7})])
     ends = SimpleNamespace(ask_for=lambda _: None, close=lambda: None)
     monkeypatch.setattr(copying, "SourceEnds", lambda _: ends)
-    copier = Copier(replace(LINK, tells_times=True), "id")
+    copier = MirrorCarrier(replace(LINK, tells_times=True), "id")
     copier.add({COPY: Position(5, "id")})
     for messages, told in (
         ([], []),

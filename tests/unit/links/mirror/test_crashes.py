@@ -9,13 +9,13 @@ from headrace.kafka.client.client import LiveTopic
 from headrace.kafka.read.resume import Position
 from headrace.links import source_reader
 from headrace.links.mirror import copying
-from headrace.links.mirror.copying import Copier
-from headrace.links.mirror.link import Link
+from headrace.links.mirror.copying import MirrorCarrier
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.mirror.positions import positions_of
 from headrace.model import TopicPartition
 
 RECORDS = 7
-LINK = Link("m", "headrace.mirror.m", "waw", "central", {}, {}, {"a": "waw.a"})
+LINK = MirrorPlan("m", "headrace.mirror.m", "waw", "central", {}, {}, {"a": "waw.a"})
 COPY = TopicPartition("waw.a", 0)
 
 
@@ -76,7 +76,7 @@ class Sites:
     def run(self):
         """An instance copies, and commits every second time."""
         start = positions_of(self.committed)[COPY] if self.committed else Position(0, "id")
-        copier = Copier(LINK, "id")
+        copier = MirrorCarrier(LINK, "id")
         copier.add({COPY: start})
         for number in range(RECORDS):
             copier.move(0)
@@ -103,7 +103,7 @@ def sites(monkeypatch):
     def make(steps):
         made = Sites(steps)
         monkeypatch.setattr(source_reader, "consumer", made.consumer)
-        monkeypatch.setattr(copying, "TransferWriter", made.writer)
+        monkeypatch.setattr(copying, "LinkWriter", made.writer)
         monkeypatch.setattr(source_reader, "describe", lambda *_: {"a": LiveTopic("a", "id", 1, 1)})
         return made
 

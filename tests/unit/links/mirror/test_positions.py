@@ -14,12 +14,12 @@ from headrace.kafka.read import resume
 from headrace.kafka.read.log_cuts import Seen
 from headrace.kafka.read.resume import Position
 from headrace.links.mirror import positions
-from headrace.links.mirror.link import Link
+from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.mirror.positions import find_starts, positions_of
 from headrace.model import TopicPartition
 
 SOURCE, TARGET = {"bootstrap.servers": "s:1"}, {"bootstrap.servers": "t:1"}
-LINK = Link(
+LINK = MirrorPlan(
     "m", "headrace.mirror.m", "waw", "central", SOURCE, TARGET, {"a": "waw.a", "b": "waw.b"}
 )
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from headrace.errors import LinkRecordError
 from headrace.kafka.client.client import ClientConfig
 from headrace.links.mirror.filter import MirrorFilter
-from headrace.links.target import Rejection, TransferTarget
+from headrace.links.target import LinkTarget, Rejection
 from headrace.model import TopicPartition
 
 
 @dataclass(frozen=True)
-class Link:
+class MirrorPlan:
     """A mirror with the clusters of its sites.
 
     Attributes:
@@ -58,9 +58,9 @@ class Link:
         return "mirror", self.name, self.target_site
 
     @property
-    def transfer_target(self) -> TransferTarget:
+    def link_target(self) -> LinkTarget:
         """Returns where instances write, and their group."""
-        return TransferTarget(
+        return LinkTarget(
             self.name,
             self.group,
             self.target,
