@@ -19,8 +19,8 @@ from headrace import Origin
 from headrace.kafka.client.client import client_config, committed, connected_producer, consumer
 from headrace.kafka.origin import origins
 from headrace.model import TopicPartition
-from headrace.operations.reconciling.reconcile import matched_events_books
 from headrace.project import load_project
+from headrace.queries.books import matched_events_books
 from headrace.queries.emit.matched_topic import EmitterPlan
 from headrace.queries.emit.positions import (
     commit_positions,

@@ -29,9 +29,10 @@ from headrace import (
 )
 from headrace.cli import main
 from headrace.kafka.client.client import connected_producer
+from headrace.ledger.request import ReconcileRequest
 from headrace.ledger.sums import Fate
 from headrace.ledger.windows import WindowState
-from headrace.operations.reconciling.reconcile import ReconcileRequest, reconcile
+from headrace.operations.reconciling.reconcile import reconcile
 from headrace.pipelines.reprocessing import reprocess as reprocess_module
 from headrace.pipelines.reprocessing.reprocess import ReprocessRequest, reprocess
 from headrace.pipelines.run.pipeline_run import Deployment

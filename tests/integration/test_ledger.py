@@ -13,9 +13,10 @@ from headrace import Kafka, Lake, LateData, Metadata, Source, Topic
 from headrace.cli import main
 from headrace.cli.session import UNBALANCED
 from headrace.ledger.balance import Balance
+from headrace.ledger.request import ReconcileRequest
 from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import WindowState
-from headrace.operations.reconciling.reconcile import ReconcileRequest, reconcile
+from headrace.operations.reconciling.reconcile import reconcile
 from headrace.project.check import LoadedProject
 from headrace.service.status import State
 from headrace.settings.model import KafkaSettings, LedgerSettings

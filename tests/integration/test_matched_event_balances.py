@@ -19,7 +19,7 @@ from headrace.kafka.client.client import admin_request, commit, connected_produc
 from headrace.kafka.read import resume
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import TopicPartition
-from headrace.operations.reconciling.reconcile import matched_events_books
+from headrace.queries.books import matched_events_books
 from headrace.queries.emit import book as module
 from headrace.queries.emit import rules as rules_module
 from headrace.queries.emit.emitter import EventEmitter

@@ -18,7 +18,7 @@ from tests.waiting import wait_for
 from headrace import Origin, Project
 from headrace.errors import QueryMissingError
 from headrace.kafka.admin.topics import delete_topic
-from headrace.operations.reconciling.reconcile import matched_events_books
+from headrace.queries.books import matched_events_books
 from headrace.queries.emit.positions import commit_positions, committed_positions
 
 

@@ -15,8 +15,9 @@ from tests.integration.redis_server import RedisServer
 
 from headrace import BatchLimits, Latest, OnNull, Profiles
 from headrace.ledger.balance import Balance
+from headrace.ledger.request import ReconcileRequest
 from headrace.ledger.windows import WindowState
-from headrace.operations.reconciling.reconcile import ReconcileRequest, reconcile
+from headrace.operations.reconciling.reconcile import reconcile
 from headrace.project.check import LoadedProject
 from headrace.service.status import State
 from headrace.settings import Secret

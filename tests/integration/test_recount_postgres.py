@@ -11,9 +11,10 @@ from tests.integration.test_planted_defects import found, hour
 
 from headrace import Postgres, Source, WriteMode
 from headrace.errors import SinkError
+from headrace.ledger.request import ReconcileRequest
 from headrace.ledger.windows import WindowState
 from headrace.model import Metadata
-from headrace.operations.reconciling.reconcile import ReconcileRequest, Reconciliation
+from headrace.operations.reconciling.reconcile import Reconciliation
 
 COLUMNS = "event_id {id}, event_time {time}, category text, n int, price numeric"
 

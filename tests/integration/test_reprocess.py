@@ -42,7 +42,8 @@ from headrace.errors import (
 from headrace.kafka.client.client import admin, describe
 from headrace.kafka.dead_letters.replay import DeadLetterFilter, replay
 from headrace.ledger.balance import Balance
-from headrace.operations.reconciling.reconcile import ReconcileRequest, reconcile
+from headrace.ledger.request import ReconcileRequest
+from headrace.operations.reconciling.reconcile import reconcile
 from headrace.pipelines.reprocessing import ranges as ranges_module
 from headrace.pipelines.reprocessing import reprocess as command
 from headrace.pipelines.reprocessing import run as run_module

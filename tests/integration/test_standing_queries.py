@@ -22,11 +22,12 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 from headrace import BatchLimits, Lake, StandingQueries, Topic
 from headrace.errors import MatchedRecordsDeletedError
 from headrace.kafka.client.client import admin_request, describe, producer
+from headrace.ledger.request import ReconcileRequest
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import WindowState
 from headrace.model import TopicPartition
 from headrace.model.partitioning import partition_of_key
-from headrace.operations.reconciling.reconcile import ReconcileRequest, reconcile
+from headrace.operations.reconciling.reconcile import reconcile
 from headrace.project.check import LoadedProject
 from headrace.queries.book import query_books
 from headrace.queries.match.driver import MatchPositions

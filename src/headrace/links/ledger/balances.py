@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import HeadraceError
 from headrace.kafka.read.resume import Position
 from headrace.ledger.balance import NotCountedError
+from headrace.ledger.request import ReconcileRequest
 from headrace.links.accepted_ranges import accepted_folder
 from headrace.links.dispatcher.declaration import Dispatcher
 from headrace.links.dispatcher.positions import committed_positions as dispatched
@@ -63,9 +63,7 @@ def declared_links(project: LoadedProject, names: Collection[str] = ()) -> list[
 def link_books(
     project: LoadedProject,
     links: Sequence[DeclaredLink],
-    is_requested: Callable[[datetime | None, int], bool],
-    *,
-    recount: bool,
+    request: ReconcileRequest,
 ) -> tuple[LinkBook, ...]:
     """Counts both ends of links and compares them. Changes nothing.
 
@@ -76,17 +74,15 @@ def link_books(
         JarError: if a jar of Spark's Kafka source can't be downloaded.
         JavaMissingError: if there is no Java.
     """
-    if not recount:
+    if not request.recount:
         return tuple(replace(link.book, unknown=_NOT_COUNTED) for link in links)
     if not links:
         return ()
     with kafka_session(project.settings, "reconcile", environment()) as spark:
-        return tuple(_book(link, spark, is_requested) for link in links)
+        return tuple(_book(link, spark, request) for link in links)
 
 
-def _book(
-    link: DeclaredLink, spark: SparkSession, is_requested: Callable[[datetime | None, int], bool]
-) -> LinkBook:
+def _book(link: DeclaredLink, spark: SparkSession, request: ReconcileRequest) -> LinkBook:
     seconds = link.book.window_seconds
     try:
         count = link.open().count(spark, seconds)
@@ -95,7 +91,7 @@ def _book(
     windows = link_windows(count, seconds, time.time())
     return replace(
         link.book,
-        windows=tuple(window for window in windows if is_requested(window.start, seconds)),
+        windows=tuple(window for window in windows if request.shows(window.start, seconds)),
         left_out=tuple(count.accepted),
         unknown="" if windows else "; ".join(count.unknown),
     )

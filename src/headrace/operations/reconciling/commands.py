@@ -46,8 +46,8 @@ def reconcile(
     Of mirrors, mergers and dispatchers, --recount reads all records of both ends; of standing
     queries, the newest million events of a topic and all matched events.
     """
+    from headrace.ledger.request import ReconcileRequest
     from headrace.links.ledger.balances import declared_links
-    from headrace.operations.reconciling.reconcile import ReconcileRequest
     from headrace.operations.reconciling.reconcile import reconcile as compare
 
     project = session.project
