@@ -43,7 +43,7 @@ def read(monkeypatch):
 
 
 def read_to_end(held, cluster):
-    return held.read_to(live_positions(cluster, [TOPIC])[TOPIC], cluster, TOPIC, "p")
+    return held.read_to(live_positions(cluster, [TOPIC])[TOPIC], cluster, TOPIC)
 
 
 def test_a_table_that_was_not_read_for_an_hour_is_read_from_the_first_record(

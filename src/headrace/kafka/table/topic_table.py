@@ -42,7 +42,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import confluent_kafka
 from confluent_kafka import KafkaException
 
-from headrace.errors import BrokerUnreachableError, ReferenceRecreatedError
+from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client.broker_errors import Meaning, meaning
 from headrace.kafka.client.client import (
     ClientConfig,
@@ -202,6 +202,20 @@ class TakesRecords(Protocol):
 TableT = TypeVar("TableT", bound=TakesRecords)
 
 
+class TableRecreatedError(Exception):
+    """Raised if a topic is not the one that a position was taken of; its reader says what follows.
+
+    Attributes:
+        topic: its name.
+        known_id: id of the topic that the position is of.
+        live_id: id of the topic that has the name now.
+    """
+
+    def __init__(self, topic: str, known_id: str, live_id: str) -> None:
+        super().__init__(f"topic {topic!r} was recreated: its id is {live_id}, it was {known_id}")
+        self.topic, self.known_id, self.live_id = topic, known_id, live_id
+
+
 class HeldTable(Generic[TableT]):
     """A table that is read up to the position of one batch after the other. Used by one thread.
 
@@ -222,9 +236,7 @@ class HeldTable(Generic[TableT]):
         """Empties the table, to be read from the first offset again."""
         self.table, self._position = self._create(), None
 
-    def read_to(
-        self, position: TopicPosition, cluster: Cluster, topic: str, pipeline: str
-    ) -> TableT:
+    def read_to(self, position: TopicPosition, cluster: Cluster, topic: str) -> TableT:
         """Returns the table with the records before a position.
 
         Reads only those after the last position, if it leads to this one. Brokers are not asked if
@@ -234,10 +246,9 @@ class HeldTable(Generic[TableT]):
             position: the position.
             cluster: the cluster of the topic.
             topic: name of the topic.
-            pipeline: name of the pipeline of the batch, for errors.
 
         Raises:
-            ReferenceRecreatedError: if the topic was recreated since the batch was planned.
+            TableRecreatedError: if the topic was recreated since the position was taken.
             RecordsDeletedError: if Kafka deletes records while they are read.
             BrokerUnreachableError: if the broker does not respond.
         """
@@ -245,8 +256,7 @@ class HeldTable(Generic[TableT]):
         if position != self._position:
             live = cluster.live(topic)
             if live.topic_id != position.topic_id:
-                ids = (position.topic_id, live.topic_id)
-                raise ReferenceRecreatedError(topic, *ids, pipeline=pipeline)
+                raise TableRecreatedError(topic, position.topic_id, live.topic_id)
             last = self._position
             if last is None or not (
                 now - self._read_at <= MAX_IDLE_SECONDS

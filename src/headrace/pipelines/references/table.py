@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.errors import ReferenceTooLargeError
+from headrace.errors import ReferenceRecreatedError, ReferenceTooLargeError
 from headrace.kafka.read.cluster import Cluster
 from headrace.kafka.read.range_reader import Record
-from headrace.kafka.table.topic_table import TopicPosition, held_table
+from headrace.kafka.table.topic_table import TableRecreatedError, TopicPosition, held_table
 from headrace.model import EventSchema, Format
 from headrace.pipelines.source.decode import columns_for, decoder_for, record_values
 from headrace.settings import SchemaRegistrySettings
@@ -61,12 +61,17 @@ class ReferenceReader:
         """Returns the table of this process at a position.
 
         Raises:
+            ReferenceRecreatedError: if the topic was recreated since the batch was planned.
             ReferenceTooLargeError: if it needs more memory than it may.
             HeadraceError: those of :meth:`headrace.kafka.table.topic_table.HeldTable.read_to`.
         """
         create = partial(ReferenceTable, self.pipeline, spec, self.registry)
-        with held_table(create, self.pipeline, spec) as held:
-            return held.read_to(position, self.cluster, spec.topic, self.pipeline)
+        try:
+            with held_table(create, self.pipeline, spec) as held:
+                return held.read_to(position, self.cluster, spec.topic)
+        except TableRecreatedError as error:
+            ids = error.known_id, error.live_id
+            raise ReferenceRecreatedError(error.topic, *ids, pipeline=self.pipeline) from error
 
 
 def kept_columns(spec: ReferenceSpec) -> pa.Schema:

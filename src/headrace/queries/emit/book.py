@@ -12,11 +12,11 @@ from headrace.errors import (
     MatchedEventsFormatError,
     RecordsDeletedError,
     RecordsUnreadableError,
-    ReferenceRecreatedError,
     TopicMissingError,
 )
 from headrace.kafka.client.client import describe, earliest_offsets, watermarks
 from headrace.kafka.read.range_reader import read_records
+from headrace.kafka.table.topic_table import TableRecreatedError
 from headrace.ledger.balance import Book, BookLine, NotCountedError
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import Imbalance, WindowState
@@ -102,7 +102,7 @@ def matched_events_book(
         MatchedEventsFormatError,
         RecordsDeletedError,
         RecordsUnreadableError,
-        ReferenceRecreatedError,
+        TableRecreatedError,
         TopicMissingError,
         NotCountedError,
     ) as error:

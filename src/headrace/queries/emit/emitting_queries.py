@@ -39,7 +39,7 @@ class EmittingQueries:
 
         Raises:
             NotCountedError: if the queries can't be determined.
-            ReferenceRecreatedError: if the topic of queries is created again meanwhile.
+            TableRecreatedError: if the topic of queries is recreated meanwhile.
             RecordsDeletedError: if Kafka deletes records of queries meanwhile.
             BrokerUnreachableError: if the brokers do not answer.
         """

@@ -105,7 +105,7 @@ class RegistryReader:
         with held_table(create, *key) as held:
             if at_ms < held.table.expired_ms:
                 held.clear()
-            queries = held.read_to(position, self.cluster, self.registry, self.pipeline)
+            queries = held.read_to(position, self.cluster, self.registry)
             queries.expire(at_ms)
             return queries
 

@@ -11,6 +11,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import ReferenceRecreatedError
+from headrace.kafka.table.topic_table import TableRecreatedError
 from headrace.model.partitioning import partition_of_key
 from headrace.pipelines.references.positions import announced, announced_ms
 from headrace.queries.match.held import LiveQueries, RegistryReader
@@ -68,7 +70,12 @@ class MatchWriters(SelectiveWriters):
 
     def live_queries(self) -> LiveQueries:
         """Returns the live queries at the batch's position. Called in a task."""
-        return self.reader.live(announced(self.reader.registry), announced_ms())
+        reader = self.reader
+        try:
+            return reader.live(announced(reader.registry), announced_ms())
+        except TableRecreatedError as error:
+            ids = error.known_id, error.live_id
+            raise ReferenceRecreatedError(error.topic, *ids, pipeline=reader.pipeline) from error
 
 
 class MatchWriter:

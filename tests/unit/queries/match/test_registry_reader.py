@@ -10,9 +10,8 @@ import pytest
 from tests.unit.queries.match.clicks import CLICKS
 from tests.unit.queries.pipeline import REGISTERED, registration
 
-from headrace.errors import ReferenceRecreatedError
 from headrace.kafka.table import topic_table as table
-from headrace.kafka.table.topic_table import MAX_IDLE_SECONDS
+from headrace.kafka.table.topic_table import MAX_IDLE_SECONDS, TableRecreatedError
 from headrace.queries.match.held import RegistryReader, milliseconds_since_1970
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.testing.memory import MemoryCluster
@@ -139,5 +138,5 @@ def test_a_topic_that_was_made_again_is_refused(cluster, reader):
     put(cluster, "q1")
     planned = reader.end()
     cluster.create(TOPIC)
-    with pytest.raises(ReferenceRecreatedError):
+    with pytest.raises(TableRecreatedError, match="was recreated"):
         reader.at(planned)
