@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -13,14 +13,14 @@ from headrace.kafka.client.client import producer
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.model import DeadLetter, TopicPartition
 from headrace.runtime.clock import Clock
-from headrace.workers.counts import Counts
 from headrace.workers.declaration import Worker
 from headrace.workers.failures.failure_log import FailureLog
 from headrace.workers.failures.failures import Failures
 from headrace.workers.function_task import is_tombstone
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.attempt import RecordAttempt
-from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
+from headrace.workers.lanes.context import LaneContext
+from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.sender import ProducerRecord, Sender, Sent
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.lanes.timers import LaneTimers
@@ -150,7 +150,7 @@ class BenchInstance:
         self._origins = retry_topics(worker)
         self._offsets: defaultdict[TopicPartition, int] = defaultdict(int)
         self._fed: dict[tuple[str, int, int], FedRecord] = {}
-        self.counts = Counts()
+        self.counts: Counter[str] = Counter()
         self.tasks: list[WorkerTask] = []
         self.sent: list[SentRecord] = []
         self.dead_letters: list[DeadLetter] = []
@@ -164,9 +164,11 @@ class BenchInstance:
         )
         self._shared, self._is_sharing = SharedResources(worker, self._fail), False
         make = self._shared.given_to(self._make)
-        context = LaneContext(make, self._threads, send, failures, self.counts, self._fail, clock)
-        self.assignments = PartitionSet(worker, context, _go_on, _go_on)
-        timers = LaneTimers(worker, self.assignments, self._threads, self._fail, clock)
+        context = LaneContext(
+            worker, make, self._threads, send, failures, self.counts, self._fail, clock
+        )
+        self.assignments = PartitionSet(context, _go_on, _go_on)
+        timers = LaneTimers(context, self.assignments)
         self._timers = [asyncio.ensure_future(run()) for run in timers.loops]
         for timer in self._timers:
             timer.add_done_callback(self._check_timer)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -24,18 +25,18 @@ from headrace.service.status import State
 from headrace.workers.consumer_group.group_consumer import GroupConsumer
 from headrace.workers.consumer_group.needed_topics import ensure_needed_topics
 from headrace.workers.consumer_group.pause_requests import PauseRequests
-from headrace.workers.counts import Counts
 from headrace.workers.declaration import Worker
 from headrace.workers.failures.dead_letters import BatchedDeadLetters
 from headrace.workers.failures.failures import Failures
-from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
+from headrace.workers.lanes.context import LaneContext
+from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.sender import Sender
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
 from headrace.workers.record import received
 from headrace.workers.retry_topics import consumed_topics, retry_topics
-from headrace.workers.states import INSTANCE, transition
+from headrace.workers.states import transition
 from headrace.workers.timing import WorkerTiming
 
 _LOG = logging.getLogger("headrace.workers")
@@ -106,9 +107,9 @@ class WorkerInstance:
         return self._running.assignments if self._running else None
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> Counter[str]:
         """The counters since the start, by the names of :class:`WorkerStatus`."""
-        return self._running.counts if self._running else Counts()
+        return self._running.counts if self._running else Counter()
 
     def stop(self) -> None:
         """Ends it: what is in process may end. From any thread; harmless when it has ended."""
@@ -129,7 +130,7 @@ class WorkerInstance:
             self._on_end(self.failure)
 
     def _enter(self, state: State) -> None:
-        self.state = transition(self.state, state, INSTANCE)
+        self.state = transition(self.state, state)
 
 
 class RunningInstance:
@@ -148,11 +149,12 @@ class RunningInstance:
         self._failure: BaseException | None = None
         self._missed: set[str] = set()
         self._retries = retry_topics(worker)
-        self.counts = Counts()
+        self.counts: Counter[str] = Counter()
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
         self._sender = Sender(config, timing)
         self._shared = SharedResources(worker, self._fail, timing)
         context = LaneContext(
+            worker,
             self._shared.given_to(worker.task),
             self._task_threads,
             self._sender.send,
@@ -161,11 +163,11 @@ class RunningInstance:
             self._fail,
             timing=timing,
         )
-        self.assignments = PartitionSet(worker, context, self._pause, self._resume)
+        self.assignments = PartitionSet(context, self._pause, self._resume)
         self._membership = membership
         self._members: list[GroupConsumer] = []
         self._readers: list[asyncio.Task[None]] = []
-        timers = LaneTimers(worker, self.assignments, self._task_threads, self._fail, timing=timing)
+        timers = LaneTimers(context, self.assignments)
         # Also while it drains: deadlines must end what hangs.
         self._background_tasks = [
             self._loop.create_task(run()) for run in (*timers.loops, self._watch_topics)
@@ -201,7 +203,7 @@ class RunningInstance:
                 replace(self._membership, group=group, topics=topics),
                 self.assignments,
                 self._worker.revoke_timeout.total_seconds(),
-                functools.partial(self.counts.increment, "commits"),
+                functools.partial(self.counts.update, ("commits",)),
                 self._timing,
             )
             self._members.append(member)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import TypeVar
 
 from headrace.errors import WorkerStateError
 from headrace.service.status import State
@@ -19,7 +18,7 @@ class PauseReason(enum.StrEnum):
 
 
 class LaneState(enum.StrEnum):
-    """A subpartition. ``blocked``: its task did not accept; ``retrying``: between two attempts."""
+    """The state of a subpartition; ``lanes/lane.py`` draws who moves it, and when."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -29,8 +28,6 @@ class LaneState(enum.StrEnum):
     CLOSED = "closed"
     FAILED = "failed"
 
-
-AnyState = TypeVar("AnyState", State, LaneState)
 
 INSTANCE: Mapping[State, frozenset[State]] = {
     State.CREATED: frozenset({State.STARTING, State.CLOSED}),
@@ -56,14 +53,12 @@ LANE: Mapping[LaneState, frozenset[LaneState]] = {
 }
 
 
-def transition(
-    current: AnyState, target: AnyState, allowed: Mapping[AnyState, frozenset[AnyState]]
-) -> AnyState:
-    """Returns ``target``, if it may follow ``current``.
+def transition(current: State, target: State) -> State:
+    """Returns the state ``target`` of an instance, if it may follow ``current``.
 
     Raises:
         WorkerStateError: if it may not.
     """
-    if target not in allowed[current]:
+    if target not in INSTANCE[current]:
         raise WorkerStateError(f"{target} does not follow {current}")
     return target

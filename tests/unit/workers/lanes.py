@@ -1,15 +1,16 @@
 """Lanes with their surroundings in memory: records are put in, sends are confirmed by hand."""
 
 import asyncio
+from collections import Counter
 from types import SimpleNamespace
 
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.model import Topic, TopicPartition
 from headrace.workers import Worker, WorkerRecord
-from headrace.workers.counts import Counts
 from headrace.workers.failures.failure_log import FailureLog
 from headrace.workers.lanes.attempt import CURRENT
-from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
+from headrace.workers.lanes.context import LaneContext
+from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.sender import Sent
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.record import ConsumedRecord
@@ -50,8 +51,9 @@ class LaneBench:
         self.worker = Worker("w", Topic("t"), task, **declared)
         self.broken, self.sent = [], []
         self.failures = failures or Failures()
-        self.counts, self.threads = Counts(), TaskThreads(threads, "t")
+        self.counts, self.threads = Counter(), TaskThreads(threads, "t")
         context = LaneContext(
+            self.worker,
             task,
             self.threads,
             self._send,
@@ -60,7 +62,7 @@ class LaneBench:
             self.broken.append,
             timing=timing,
         )
-        self.assignments = PartitionSet(self.worker, context, lambda _: None, lambda _: None)
+        self.assignments = PartitionSet(context, lambda _: None, lambda _: None)
         self.assign(0)
 
     def assign(self, partition):

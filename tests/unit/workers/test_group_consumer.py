@@ -144,9 +144,9 @@ def consuming(monkeypatch, subscription, act, seen=SEEN):
     async def run():
         worker = Worker("enrich", Topic("clicks"), WorkerTask)
         failures = SimpleNamespace(on_rebalance=lambda here: None)
-        context = SimpleNamespace(failures=failures, clock=now_in_ms)
+        context = SimpleNamespace(worker=worker, failures=failures, clock=now_in_ms, blocked=None)
         assigned = AssignedPartition(StartPosition(CLICKS, 7, "", "id"), worker.partitioner)
-        assignments = partition_set.PartitionSet(worker, context, print, print)
+        assignments = partition_set.PartitionSet(context, print, print)
         assignments._by_partition[CLICKS] = assigned
         assigned.reach(9)
         assigned.seen = seen

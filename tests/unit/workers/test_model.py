@@ -5,7 +5,7 @@ in process ends when the machine says so.
 """
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import timedelta
 
 from hypothesis import settings
@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.model import Topic, TopicPartition
 from headrace.workers import KeyHash, Retry, Skip, Worker, WorkerRecord, WorkerTask
-from headrace.workers.counts import Counts
 from headrace.workers.failures.failure_log import FailureLog
+from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.offsets import read_metadata
-from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
+from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.record import ConsumedRecord
 
@@ -80,11 +80,14 @@ class Machine(RuleBasedStateMachine):
             on_failure=Retry(attempts=2, first_delay=timedelta(0), then=Skip()),
             queue_bytes=5_000,
         )
-        context = LaneContext(Task, self.threads, send, self.failures, Counts(), self.broken.append)
+        on_fatal = self.broken.append
+        context = LaneContext(
+            self.worker, Task, self.threads, send, self.failures, Counter(), on_fatal
+        )
         self.assignments = self.run(self.make(context))
 
     async def make(self, context):
-        return PartitionSet(self.worker, context, self.paused.update, self.paused.difference_update)
+        return PartitionSet(context, self.paused.update, self.paused.difference_update)
 
     async def process(self, record):
         partition = record.topic_partition

@@ -1,6 +1,7 @@
 """What an instance asks of its partitioner and of its topics before it begins."""
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -16,8 +17,8 @@ from headrace.model import Start, TopicPartition
 from headrace.workers import DeadLetters, RetryTopics
 from headrace.workers.consumer_group import needed_topics
 from headrace.workers.consumer_group.needed_topics import _like, ensure_needed_topics
-from headrace.workers.counts import Counts
-from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
+from headrace.workers.lanes.context import LaneContext
+from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.retry_topics import retry_topic
 from headrace.workers.timing import WorkerTiming
@@ -48,8 +49,8 @@ def test_a_partitioner_is_asked_about_the_topic_that_it_was_written_for():
 
     async def run():
         failures = SimpleNamespace(on_rebalance=lambda here: None)
-        context = LaneContext(Idle, TaskThreads(1, "t"), None, failures, Counts(), None)
-        assignments = PartitionSet(worker, context, lambda _: None, lambda _: None)
+        context = LaneContext(worker, Idle, TaskThreads(1, "t"), None, failures, Counter(), None)
+        assignments = PartitionSet(context, lambda _: None, lambda _: None)
         retry = TopicPartition(retry_topic("w", "clicks", 1), 3)
         assignments.assign("group", [StartPosition(retry, 0, "", "id")])
         assert len(assignments.lanes) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -11,14 +12,13 @@ from tests.waiting import LIMIT_SECONDS
 from headrace.model import Topic
 from headrace.service.status import State
 from headrace.workers import Worker, WorkerTask
-from headrace.workers.counts import Counts
 from headrace.workers.monitoring import progress_monitor
 from headrace.workers.monitoring.progress_monitor import ProgressMonitor
 
 
 class Instance(SimpleNamespace):
     worker = Worker("w", Topic("t"), WorkerTask)
-    state, failure, assignments, counts = State.CREATED, None, None, Counts()
+    state, failure, assignments, counts = State.CREATED, None, None, Counter()
 
     async def run(self):
         await asyncio.wait_for(self.seen_thrice.wait(), LIMIT_SECONDS)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from headrace.runtime.extras import require_extra
 from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask, Call
-from headrace.workers.lanes.lane import Lane, LaneOwner
-from headrace.workers.policy import FailurePolicy
+from headrace.workers.lanes.context import LaneContext
+from headrace.workers.lanes.lane import Lane
 from headrace.workers.task import WorkerSubpartition, arrow_batch
 
 if TYPE_CHECKING:
@@ -17,22 +17,20 @@ if TYPE_CHECKING:
 
 
 class BatchLane(Lane):
-    """Takes up to ``max_records`` that wait. When a batch fails, its records go one by one."""
+    """Takes up to ``batch_records`` that wait. When a batch fails, its records go one by one."""
 
-    def __init__(  # noqa: PLR0913 - a lane's, and how it takes records
+    def __init__(
         self,
         subpartition: WorkerSubpartition,
         task: BoundTask,
-        host: LaneOwner,
-        policy: FailurePolicy,
-        config: Mapping[str, Any],
+        context: LaneContext,
+        finished: Callable[[Lane, RecordAttempt], None],
         *,
         process_batch: Call,
-        max_records: int,
     ) -> None:
         require_extra("spark")  # pyarrow
-        super().__init__(subpartition, task, host, policy, config)
-        self._process_batch, self._max_records = process_batch, max_records
+        super().__init__(subpartition, task, context, finished)
+        self._process_batch = process_batch
         self._batch: list[RecordAttempt] = []
         self._alone = 0  # so many of the queue's first records failed as a batch
 
@@ -63,7 +61,7 @@ class BatchLane(Lane):
             self._alone = len(batch)
 
     def _next_goes_along(self) -> bool:
-        if not self._queue or len(self._batch) >= self._max_records:
+        if not self._queue or len(self._batch) >= self._context.worker.batch_records:
             return False
         following = self._queue[0]
         return self._accepts(following) and following.error is None

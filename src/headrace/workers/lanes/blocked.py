@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from typing import Protocol
 
 from headrace.runtime.clock import Clock, now_in_ms
-from headrace.workers.lanes.lane import Lane
 
 RECHECK_SECONDS = 50e-6
 """Pause after a recheck, for each lane: rechecking one takes about a tenth of it."""
 # Due times are of the time of day, which may be set: the loop's clock does not follow that.
 _MAX_SLEEP_SECONDS = 60.0
+
+
+class _Lane(Protocol):
+    def recheck(self) -> None:
+        """Checks again whether the first record is due and accepted."""
 
 
 class BlockedLanes:
@@ -29,14 +34,14 @@ class BlockedLanes:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count()
-        self._blocked: dict[Lane, None] = {}
+        self._blocked: dict[_Lane, None] = {}
         self._is_scheduled = False
         self._not_before = 0.0
-        self._due: list[tuple[int, int, Lane]] = []
-        self._due_lanes: dict[Lane, int] = {}
+        self._due: list[tuple[int, int, _Lane]] = []
+        self._due_lanes: dict[_Lane, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, lane: Lane) -> None:
+    def add(self, lane: _Lane) -> None:
         """Keeps a lane whose task did not accept a record, to recheck it."""
         self._blocked[lane] = None
 
@@ -46,7 +51,7 @@ class BlockedLanes:
             self._is_scheduled = True
             self._loop.call_at(max(self._not_before, self._loop.time()), self._recheck_now)
 
-    def wake_at(self, lane: Lane, due_ms: int) -> None:
+    def wake_at(self, lane: _Lane, due_ms: int) -> None:
         """Keeps a lane whose first record is due at a time, to wake it then."""
         if self._due_lanes.get(lane) == due_ms:
             return

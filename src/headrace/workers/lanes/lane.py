@@ -1,7 +1,31 @@
 """A lane: the records of one subpartition, in their order, through one task.
 
-This one begins the next record when the task has returned from the last one. Records whose sends
-are not confirmed yet are put aside; they are done when the last confirmation comes.
+::
+
+    +-------------------------------------+
+    | starting ---> running <---> blocked |
+    |                  ^                  |
+    |                  +--------> retrying|
+    +-------------------------------------+
+          |                         |
+          v                         v
+       draining ---------------> failed
+          |                         |
+          +--------> closed <-------+
+
+    starting > running    ``_run``: ``init`` has returned
+    running > blocked     ``_next``: the first record is not due, or not accepted
+    blocked > running     ``_next``: it is due and accepted
+    running > retrying    ``_failed``: the policy allows another attempt
+    retrying > running    ``_failed``: the delay until that attempt is over
+    all four > draining   ``begin_drain``: the partition is revoked, or the instance stops
+    all four > failed     ``_fail``: nothing can be done about an error, which ends the instance
+    draining > failed     ``_fail``: an error of the last records
+    draining > closed     ``drained``: nothing is in process, or what is was abandoned
+    failed > closed       ``drained``: the instance ends
+
+This lane hands its task the next record when the task has returned from the last one. Records whose
+sends are not confirmed yet are put aside; they are done when the last confirmation comes.
 """
 
 from __future__ import annotations
@@ -11,9 +35,9 @@ import contextlib
 import functools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from headrace.errors import (
     LaneEndedError,
@@ -24,50 +48,18 @@ from headrace.errors import (
 from headrace.runtime.error_text import error_text, exc_info, is_error
 from headrace.workers.lanes.attempt import CURRENT, Call, OwnCall, RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask
+from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.suspended import where_suspended
-from headrace.workers.policy import FailurePolicy, Retry, retry_delay
+from headrace.workers.policy import Retry, retry_delay
 from headrace.workers.record import ConsumedRecord
-from headrace.workers.states import ACTIVE_STATES, LANE, LaneState, transition
+from headrace.workers.states import ACTIVE_STATES, LANE, LaneState
 from headrace.workers.task import WorkerSubpartition
-from headrace.workers.timing import WorkerTiming
 
 _LOG = logging.getLogger("headrace.workers")
 _YIELD_EVERY_STEPS = 32
 _EXPECTED_ENDS: frozenset[LaneState] = frozenset(
     {LaneState.DRAINING, LaneState.FAILED, LaneState.CLOSED}
 )
-
-
-class LaneOwner(Protocol):
-    """What a lane calls in the partition that it belongs to. All on the event loop."""
-
-    def finished(self, lane: Lane, attempt: RecordAttempt) -> None:
-        """Notes that a record is done."""
-
-    def failed(self, attempt: RecordAttempt, error: BaseException) -> None:
-        """Notes that an attempt failed; its policy follows."""
-
-    async def give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
-        """Ends a record without further attempts in this lane; returns when it is done."""
-
-    def on_fatal(self, error: BaseException) -> None:
-        """Ends the instance, because the lane can't go on."""
-
-    def on_blocked(self, lane: Lane) -> None:
-        """Notes that the task did not accept a record: recheck the lane when something happened."""
-
-    def on_not_due(self, lane: Lane, due_ms: int) -> None:
-        """Notes that the first record is not due before a time, in milliseconds since 1970."""
-
-    def count(self, name: str) -> None:
-        """Adds 1 to a counter."""
-
-    @property
-    def timing(self) -> WorkerTiming:
-        """Returns how long a lane waits for its task."""
-
-    def now_ms(self) -> int:
-        """Returns the time of day, in milliseconds since 1970."""
 
 
 class Lane:
@@ -87,14 +79,13 @@ class Lane:
         self,
         subpartition: WorkerSubpartition,
         task: BoundTask,
-        host: LaneOwner,
-        policy: FailurePolicy,
-        config: Mapping[str, Any],
+        context: LaneContext,
+        finished: Callable[[Lane, RecordAttempt], None],
     ) -> None:
         self.subpartition = subpartition
         self.bytes = 0
         self.state = LaneState.STARTING
-        self._task, self._owner, self._policy, self._config = task, host, policy, config
+        self._task, self._context, self._finished = task, context, finished
         self._queue: deque[RecordAttempt] = deque()
         self._unconfirmed: dict[RecordAttempt, None] = {}
         self._failed_later: deque[RecordAttempt] = deque()
@@ -165,19 +156,18 @@ class Lane:
         if current is None or current is self._lost:
             return
         if isinstance(current, OwnCall) and current.name == "close":
-            started_before = max(started_before, now - self._owner.timing.close_seconds)
+            started_before = max(started_before, now - self._context.timing.close_seconds)
         elif isinstance(current, OwnCall) and current.name == "init":
-            started_before = min(started_before, now - self._owner.timing.init_seconds)
+            started_before = min(started_before, now - self._context.timing.init_seconds)
         if not current.expired_at and current.started < started_before:
             current.expired_at = now
             self._runner.cancel()
-        elif current.expired_at and current.expired_at < now - self._owner.timing.grace_seconds:
+        elif current.expired_at and current.expired_at < now - self._context.timing.grace_seconds:
             self._lose(current)
 
     def begin_drain(self) -> None:
         """Begins no record from now on."""
-        if LaneState.DRAINING in LANE[self.state]:
-            self._enter(LaneState.DRAINING)
+        if self._move(LaneState.DRAINING):
             self._draining.set()
             self._wake()
 
@@ -192,9 +182,9 @@ class Lane:
         if not self._runner.done() and not self._is_closing:
             self._is_cut_off = True
             self._runner.cancel()
-            await asyncio.wait({self._runner}, timeout=self._owner.timing.grace_seconds)
+            await asyncio.wait({self._runner}, timeout=self._context.timing.grace_seconds)
         if self._is_closing:
-            close_seconds = max(seconds, self._owner.timing.close_seconds)
+            close_seconds = max(seconds, self._context.timing.close_seconds)
             await asyncio.wait({self._runner}, timeout=close_seconds)
         if not self._runner.done():
             _LOG.error("%s does not end and is abandoned:\n%s", self, self._stack())
@@ -208,7 +198,8 @@ class Lane:
     async def _run(self) -> None:
         has_begun = False
         try:
-            await self._call_own("init", self._task.init(self.subpartition, self._config))
+            config = self._context.worker.config
+            await self._call_own("init", self._task.init(self.subpartition, config))
             has_begun = True
             self._move(LaneState.RUNNING)
             while self.state in ACTIVE_STATES:
@@ -252,8 +243,8 @@ class Lane:
 
     def _accepts(self, attempt: RecordAttempt) -> bool:
         """Whether its turn has come; a failure of ``accept`` is kept as the attempt's."""
-        if attempt.due_ms > self._owner.now_ms():
-            self._owner.on_not_due(self, attempt.due_ms)
+        if attempt.due_ms > self._context.clock():
+            self._context.blocked.wake_at(self, attempt.due_ms)
             return False
         try:
             accept = self._task.accept
@@ -263,7 +254,7 @@ class Lane:
             # Kept, not raised: a failing accept meets the policy of its record, as process does.
             attempt.error = self._classify(attempt, error)
             return True
-        self._owner.on_blocked(self)
+        self._context.blocked.add(self)
         return False
 
     async def _handle(self, attempt: RecordAttempt) -> None:
@@ -347,13 +338,12 @@ class Lane:
 
     async def _failed(self, attempt: RecordAttempt, error: BaseException) -> None:
         """Applies the policy: another attempt follows after a delay, or the record is done."""
-        attempt.failed_at(self._owner.now_ms())
-        self._owner.failed(attempt, error)
+        self._note_failed(attempt, error)
         delay = None if self._still_runs_on_thread(error) else self._retry_delay(attempt, error)
         if delay is None:
             await self._give_up(attempt, error)
             return
-        self._owner.count("retried")
+        self._context.counts["retried"] += 1
         self._move(LaneState.RETRYING)
         if await self._delay(delay):
             self._put_first(attempt.again())
@@ -362,16 +352,27 @@ class Lane:
     async def _give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
         # In this order: a crash in between repeats the record, and its dead letter is recognised as
         # written. The other way round, the record could be committed without its letter.
-        await self._owner.give_up(attempt, error)
+        await self._end_failed(attempt, error)
         self._finish(attempt)
         if self._still_runs_on_thread(error):
             raise error
 
+    def _note_failed(self, attempt: RecordAttempt, error: BaseException) -> None:
+        attempt.failed_at(self._context.clock())
+        self._context.counts["failed"] += 1
+        self._context.failures.attempt_failed(attempt.record, error)
+
+    async def _end_failed(self, attempt: RecordAttempt, error: BaseException) -> None:
+        """Ends a record without further attempts in this lane; returns when it is done."""
+        self._context.counts[await self._context.failures.end(attempt, error)] += 1
+        attempt.is_given_up = True
+
     def _retry_delay(self, attempt: RecordAttempt, error: BaseException) -> timedelta | None:
         """Returns the delay until the next attempt in this lane; ``None``: there is none."""
-        if not isinstance(self._policy, Retry):
+        policy = self._context.worker.on_failure
+        if not isinstance(policy, Retry):
             return None
-        return retry_delay(self._policy, error, attempt.record.attempt)
+        return retry_delay(policy, error, attempt.record.attempt)
 
     def _still_runs_on_thread(self, error: BaseException) -> bool:
         """Whether a thread still processes a record that timed out: nothing may run beside it."""
@@ -421,7 +422,7 @@ class Lane:
             await self._call_own("close", self._task.close())
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             if has_begun:
-                self._owner.on_fatal(error)
+                self._context.on_fatal(error)
             else:  # it may well miss what init did not come to make
                 _LOG.warning(
                     "close of %s failed, and its init did not end", self, exc_info=exc_info(error)
@@ -442,12 +443,12 @@ class Lane:
 
     def _finish(self, attempt: RecordAttempt) -> None:
         self.bytes -= attempt.weight
-        self._owner.finished(self, attempt)
+        self._finished(self, attempt)
 
     def _timeout(self, call: Call) -> BaseException:
         seconds = self._loop.time() - call.started
         if isinstance(call, RecordAttempt):
-            self._owner.count("timed_out")
+            self._context.counts["timed_out"] += 1
             return ProcessingTimeoutError(f"{call.record} was not done after {seconds:.1f} s")
         return TaskTimeoutError(f"{self._name_of(call)} did not end within {seconds:.1f} s")
 
@@ -469,17 +470,16 @@ class Lane:
         error = self._timeout(call)
         try:
             if isinstance(call, RecordAttempt):
-                await self._owner.give_up(call, error)
+                await self._end_failed(call, error)
                 self._finish(call)
         except Exception as broken:  # noqa: BLE001 - it stops at failures, or no letter is written
             error = broken
         self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        if LaneState.FAILED in LANE[self.state]:
-            self._enter(LaneState.FAILED)
+        if self._move(LaneState.FAILED):
             self._wake()
-            self._owner.on_fatal(error)
+            self._context.on_fatal(error)
 
     def _check_end(self, runner: asyncio.Task[None]) -> None:
         """Ends the instance when a lane ends without being told to."""
@@ -492,13 +492,12 @@ class Lane:
     def _stack(self) -> str:
         return where_suspended(self._coroutine)
 
-    def _enter(self, state: LaneState) -> None:
-        self.state = transition(self.state, state, LANE)
-
-    def _move(self, state: LaneState) -> None:
-        """Changes to ``state``, if it may follow the present one."""
-        if self.state is not state and state in LANE[self.state]:
-            self._enter(state)
+    def _move(self, state: LaneState) -> bool:
+        """Changes to ``state`` if it may follow the present one; returns whether it does."""
+        if state not in LANE[self.state]:
+            return False
+        self.state = state
+        return True
 
     async def _sleep(self) -> None:
         self._woken = self._loop.create_future()

@@ -6,14 +6,13 @@ import asyncio
 import functools
 import logging
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
 
 from headrace.runtime.error_text import exc_info
 from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask
-from headrace.workers.lanes.lane import Lane, LaneOwner
-from headrace.workers.policy import FailurePolicy
+from headrace.workers.lanes.context import LaneContext
+from headrace.workers.lanes.lane import Lane
 from headrace.workers.task import WorkerSubpartition
 
 _LOG = logging.getLogger("headrace.workers")
@@ -29,11 +28,10 @@ class ObservedLane(Lane):
         self,
         subpartition: WorkerSubpartition,
         task: BoundTask,
-        host: LaneOwner,
-        policy: FailurePolicy,
-        config: Mapping[str, Any],
+        context: LaneContext,
+        finished: Callable[[Lane, RecordAttempt], None],
     ) -> None:
-        super().__init__(subpartition, task, host, policy, config)
+        super().__init__(subpartition, task, context, finished)
         self._open: set[RecordAttempt] = set()
         self._settling: set[asyncio.Task[None]] = set()
         self._thread = threading.get_ident()
@@ -125,13 +123,12 @@ class ObservedLane(Lane):
 
     async def _is_tried_again(self, attempt: RecordAttempt, error: BaseException) -> bool:
         """Returns whether another attempt follows; otherwise the record is done."""
-        attempt.failed_at(self._owner.now_ms())
-        self._owner.failed(attempt, error)
+        self._note_failed(attempt, error)
         delay = self._retry_delay(attempt, error)
         if delay is None:
-            await self._owner.give_up(attempt, error)
+            await self._end_failed(attempt, error)
             return False
-        self._owner.count("retried")
+        self._context.counts["retried"] += 1
         # Out of the open ones first: between two attempts its deadline does not run.
         self._leave(attempt)
         if await self._delay(delay):

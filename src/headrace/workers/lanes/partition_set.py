@@ -5,80 +5,27 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
 
 from headrace.errors import SubpartitionError
 from headrace.kafka.dead_letters.replayed import is_for
 from headrace.kafka.group.commits import OffsetCommit
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.model import TopicPartition
-from headrace.runtime.clock import Clock, now_in_ms
 from headrace.runtime.error_text import bounded_text, error_text
-from headrace.workers.counts import Counts
-from headrace.workers.declaration import Worker
 from headrace.workers.function_task import is_tombstone
 from headrace.workers.lanes.assigned_partition import AssignedPartition, check_topic
 from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.backpressure import Backpressure, Switch
 from headrace.workers.lanes.batch_lane import BatchLane
-from headrace.workers.lanes.blocked import BlockedLanes
 from headrace.workers.lanes.bound_task import bind
 from headrace.workers.lanes.budget import Budget
+from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.observed_lane import ObservedLane
 from headrace.workers.lanes.offsets import METADATA_BYTES
-from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.record import ConsumedRecord
 from headrace.workers.retry_topics import retry_topics
-from headrace.workers.task import Send, WorkerRecord, WorkerSubpartition, WorkerTask
-from headrace.workers.timing import WorkerTiming
-
-
-class FailureOutcomes(Protocol):
-    """What lanes report of failed and successful attempts. All on the event loop."""
-
-    def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:
-        """Logs an attempt that failed; its policy is asked next."""
-
-    def succeeded(self, attempt: RecordAttempt) -> None:
-        """Notes that a task did a record."""
-
-    def on_rebalance(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
-        """Notes that partitions came or went; ``here`` are those of the instance."""
-
-    async def end(self, attempt: RecordAttempt, error: BaseException) -> str:
-        """Returns the metric of what became of a record without further attempts, once it is done.
-
-        Raises:
-            HeadraceError: if the instance has to end.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class LaneContext:
-    """What lanes use of their instance.
-
-    Attributes:
-        make: makes a task.
-        threads: for tasks of ordinary functions.
-        send: writes to Kafka.
-        failures: ends records for which no attempt is left.
-        counts: of the instance.
-        on_fatal: called with what makes it impossible to go on.
-        clock: tells the time of day.
-        timing: how long lanes wait for their tasks.
-    """
-
-    make: Callable[[], WorkerTask]
-    threads: TaskThreads
-    send: Send
-    failures: FailureOutcomes
-    counts: Counts
-    on_fatal: Callable[[BaseException], None]
-    clock: Clock = now_in_ms
-    timing: WorkerTiming = WorkerTiming()
+from headrace.workers.task import WorkerSubpartition
 
 
 class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
@@ -88,20 +35,19 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         metadata_bytes: that brokers take with a commit.
 
     Args:
-        worker: whose they are.
-        context: what lanes use.
+        context: what their lanes use.
         pause: stops records of partitions from coming.
         resume: lets them come again.
     """
 
-    def __init__(self, worker: Worker, context: LaneContext, pause: Switch, resume: Switch) -> None:
-        self._worker, self._context = worker, context
+    def __init__(self, context: LaneContext, pause: Switch, resume: Switch) -> None:
+        self._worker, self._context = context.worker, context
         self._by_partition: dict[TopicPartition, AssignedPartition] = {}
         self._topic_ids: dict[str, str] = {}
-        self._origins = retry_topics(worker)
+        self._origins = retry_topics(context.worker)
         self.metadata_bytes = METADATA_BYTES
-        self.blocked = BlockedLanes(context.clock)
-        self.budget = Budget(worker.queue_bytes)
+        self.blocked = context.blocked
+        self.budget = Budget(context.worker.queue_bytes)
         self.backpressure = Backpressure(self.budget, self._by_partition, pause, resume)
 
     def __getitem__(self, partition: TopicPartition) -> AssignedPartition:
@@ -135,7 +81,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
                 tasks, raises what is no ``Exception``.
             CommittedOffsetError: if the topic is another one of that name.
         """
-        self._context.counts.increment("rebalances")
+        self._context.counts["rebalances"] += 1
         self._context.failures.on_rebalance(self)
         for start in starts:
             seen_id = self._topic_ids.setdefault(start.partition.topic, start.topic_id)
@@ -196,7 +142,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             return
         assignment.finish(attempt.offset)
         self.backpressure.on_completed(assignment, lane, attempt.weight)
-        self._context.counts.increment("processed")
+        self._context.counts["processed"] += 1
         if not attempt.is_given_up:
             self._context.failures.succeeded(attempt)
         self.blocked.recheck()
@@ -205,7 +151,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         self, assignment: AssignedPartition, received: ConsumedRecord, metric: str
     ) -> None:
         assignment.finish(received.offset)
-        self._context.counts.increment(metric)
+        self._context.counts[metric] += 1
 
     def _new_lanes(self, assignment: AssignedPartition) -> list[Lane]:
         read, partitioner = assignment.partition, self._worker.partitioner
@@ -222,56 +168,14 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         bound = bind(task, self._context.threads)
         kind: Callable[..., Lane] = ObservedLane if bound.is_observed else Lane
         if bound.process_batch is not None:
-            kind = functools.partial(
-                BatchLane, process_batch=bound.process_batch, max_records=self._worker.batch_records
-            )
+            kind = functools.partial(BatchLane, process_batch=bound.process_batch)
         partition = assignment.partition
         return kind(
             WorkerSubpartition(partition.topic, partition.partition, index),
             bound,
-            _LaneOwner(self, self._context, assignment),
-            self._worker.on_failure,
-            self._worker.config,
+            self._context,
+            functools.partial(self.finished, assignment),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _LaneOwner:
-    """Adds its partition to what a lane reports."""
-
-    assignments: PartitionSet
-    context: LaneContext
-    assignment: AssignedPartition
-
-    def finished(self, lane: Lane, attempt: RecordAttempt) -> None:
-        self.assignments.finished(self.assignment, lane, attempt)
-
-    def failed(self, attempt: RecordAttempt, error: BaseException) -> None:
-        self.count("failed")
-        self.context.failures.attempt_failed(attempt.record, error)
-
-    async def give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
-        self.count(await self.context.failures.end(attempt, error))
-        attempt.is_given_up = True
-
-    def on_fatal(self, error: BaseException) -> None:
-        self.context.on_fatal(error)
-
-    def on_blocked(self, lane: Lane) -> None:
-        self.assignments.blocked.add(lane)
-
-    def on_not_due(self, lane: Lane, due_ms: int) -> None:
-        self.assignments.blocked.wake_at(lane, due_ms)
-
-    def count(self, name: str) -> None:
-        self.context.counts.increment(name)
-
-    @property
-    def timing(self) -> WorkerTiming:
-        return self.context.timing
-
-    def now_ms(self) -> int:
-        return self.context.clock()
 
 
 async def _drain(assignments: Iterable[AssignedPartition], seconds: float) -> None:
