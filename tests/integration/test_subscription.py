@@ -8,7 +8,7 @@ from headrace.errors import BrokerUnreachableError
 from headrace.kafka.admin.topics import ensure_topics
 from headrace.kafka.group import start_positions
 from headrace.kafka.group.groups import describe_group, offset_metadata_bytes
-from headrace.kafka.group.subscription import Membership, Subscription
+from headrace.kafka.group.subscription import Membership, Pauses, Subscription
 from headrace.model import Topic
 
 
@@ -19,6 +19,7 @@ def test_partitions_that_come_while_it_leaves_are_not_taken(broker, topic, proto
     member = Subscription(
         client,
         Membership(name, (name,), protocol=protocol),
+        Pauses(),
         on_assigned=seen.append,
         on_revoked=lambda partitions: [],
         on_lost=lambda partitions: None,
@@ -35,7 +36,12 @@ def test_a_member_without_partitions_leaves_its_group(broker, topic, protocol):
     ensure_topics(client, [Topic(name, partitions=1)])
     members = [
         Subscription(
-            client, Membership(name, (name,), protocol=protocol), print, lambda _: [], print
+            client,
+            Membership(name, (name,), protocol=protocol),
+            Pauses(),
+            print,
+            lambda _: [],
+            print,
         )
         for _ in range(2)
     ]
@@ -73,6 +79,7 @@ def test_brokers_that_are_away_when_partitions_come_are_asked_again(broker, topi
     member = Subscription(
         client,
         Membership(name, (name,)),
+        Pauses(),
         on_assigned=seen.extend,
         on_revoked=lambda partitions: [],
         on_lost=lambda partitions: None,

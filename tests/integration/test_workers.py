@@ -205,7 +205,7 @@ def test_a_slow_lane_stops_reading_before_memory_fills(bench):
 
     async def run():
         async with running(instance):
-            await until(lambda: instance.assignments and instance.assignments.paused)
+            await until(lambda: instance.assignments and instance.assignments.pauses.partitions)
             for _ in range(20):
                 await asyncio.sleep(0.02)
                 most.append(instance.assignments.budget.used)

@@ -167,7 +167,7 @@ class BenchInstance:
         context = LaneContext(
             worker, make, self._threads, send, failures, self.counts, self._fail, clock
         )
-        self.assignments = PartitionSet(context, _go_on, _go_on)
+        self.assignments = PartitionSet(context)
         timers = LaneTimers(context, self.assignments)
         self._timers = [asyncio.ensure_future(run()) for run in timers.loops]
         for timer in self._timers:
@@ -345,7 +345,3 @@ class _RecordedAttempts(FailureLog):
 
 def _position(record: WorkerRecord) -> tuple[str, int, int]:
     return record.topic, record.partition, record.offset
-
-
-def _go_on(partitions: list[TopicPartition]) -> None:
-    """A bench has what it was fed: there is nothing to pause."""

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from confluent_kafka import KafkaException
@@ -19,7 +19,6 @@ from headrace.errors import (
 )
 from headrace.kafka.client.client import ClientConfig, topic_ids
 from headrace.kafka.group.subscription import Membership, Taken
-from headrace.model import TopicPartition
 from headrace.runtime.error_text import error_message, exc_info
 from headrace.service.status import State
 from headrace.workers.consumer_group.group_consumer import GroupConsumer
@@ -163,7 +162,7 @@ class RunningInstance:
             self._fail,
             timing=timing,
         )
-        self.assignments = PartitionSet(context, self._pause, self._resume)
+        self.assignments = PartitionSet(context)
         self._membership = membership
         self._members: list[GroupConsumer] = []
         self._readers: list[asyncio.Task[None]] = []
@@ -272,14 +271,6 @@ class RunningInstance:
                 await asyncio.sleep(0)  # or lanes would take a turn a thousand records
         for partition, offset in taken.ends:
             self.assignments.reach(partition, offset)
-
-    def _pause(self, partitions: Iterable[TopicPartition]) -> None:
-        for member in self._members:
-            member.pause(partitions)
-
-    def _resume(self, partitions: Iterable[TopicPartition]) -> None:
-        for member in self._members:
-            member.resume(partitions)
 
     # -- in the background ------------------------------------------------------------------------
 

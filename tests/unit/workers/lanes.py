@@ -62,7 +62,7 @@ class LaneBench:
             self.broken.append,
             timing=timing,
         )
-        self.assignments = PartitionSet(context, lambda _: None, lambda _: None)
+        self.assignments = PartitionSet(context)
         self.assign(0)
 
     def assign(self, partition):

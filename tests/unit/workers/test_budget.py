@@ -25,7 +25,7 @@ def test_partitions_that_are_read_one_after_the_other_take_no_more_than_twice_th
             bench.assign(number)
         for number in range(PARTITIONS):
             offset = 0
-            while TopicPartition("t", number) not in bench.assignments.paused:
+            while TopicPartition("t", number) not in bench.assignments.pauses.partitions:
                 bench.put(offset, partition=number)
                 offset += 1
         await settled()

@@ -23,7 +23,7 @@ from tests.waiting import LIMIT_SECONDS, until, wait_for
 from headrace.errors import LastCommitError
 from headrace.kafka.client import client
 from headrace.kafka.group import start_positions
-from headrace.kafka.group.subscription import Membership, Subscription
+from headrace.kafka.group.subscription import Membership, Pauses, Subscription
 from headrace.kafka.table import topic_table as table
 from headrace.service.status import State
 from headrace.workers import RoundRobin, WorkerInstance, WorkerTask
@@ -294,7 +294,7 @@ def test_partitions_that_come_while_it_ends_are_no_failure_although_nothing_is_c
     here.bench.send(10)
     membership = Membership(here.worker.consumer_group, (here.bench.topic.name,))
     one = Subscription(
-        here.bench.client, membership, seen.append, lambda gone: [], lambda lost: None
+        here.bench.client, membership, Pauses(), seen.append, lambda gone: [], lambda lost: None
     )
     one.begin_close()
 

@@ -12,7 +12,7 @@ from headrace.errors import InstanceIdInUseError, LastCommitError
 from headrace.kafka.client.broker_errors import Meaning
 from headrace.kafka.client.lost_brokers import BrokersLostError
 from headrace.kafka.group.start_positions import StartPosition
-from headrace.kafka.group.subscription import Membership, Taken
+from headrace.kafka.group.subscription import Membership, Pauses, Taken
 from headrace.kafka.read.log_cuts import Seen
 from headrace.model import Topic, TopicPartition
 from headrace.runtime.clock import now_in_ms
@@ -29,7 +29,7 @@ TAKEN = InstanceIdInUseError("headrace.enrich", "web-0", "unreleased")
 
 
 class PartitionSet(dict):
-    paused = ()
+    pauses = Pauses()
     budget = SimpleNamespace(records=1)
 
 
@@ -40,9 +40,6 @@ class Leaving:
         pass
 
     def begin_close(self):
-        pass
-
-    def pause(self, partitions):
         pass
 
     def is_joining(self):
@@ -114,9 +111,6 @@ def test_the_group_is_left_when_no_request_to_join_is_on_its_way(monkeypatch):
         def begin_close(self):
             pass
 
-        def pause(self, partitions):
-            pass
-
         def is_joining(self):
             return self.answers.pop(0)
 
@@ -146,7 +140,7 @@ def consuming(monkeypatch, subscription, act, seen=SEEN):
         failures = SimpleNamespace(on_rebalance=lambda here: None)
         context = SimpleNamespace(worker=worker, failures=failures, clock=now_in_ms, blocked=None)
         assigned = AssignedPartition(StartPosition(CLICKS, 7, "", "id"), worker.partitioner)
-        assignments = partition_set.PartitionSet(context, print, print)
+        assignments = partition_set.PartitionSet(context)
         assignments._by_partition[CLICKS] = assigned
         assigned.reach(9)
         assigned.seen = seen
@@ -161,7 +155,7 @@ def test_a_revocation_commits_again_what_a_commit_on_its_way_holds(monkeypatch):
     sent, given = [], []
 
     class Sending:
-        def __init__(self, config, membership, on_assigned, on_revoked, on_lost):
+        def __init__(self, config, membership, pauses, on_assigned, on_revoked, on_lost):
             self.on_revoked = on_revoked
 
         def commit(self, commits, answered):
@@ -237,7 +231,7 @@ def test_of_a_partition_that_is_lost_nothing_is_committed(monkeypatch):
     given, sent = [], []
 
     class Losing:
-        def __init__(self, config, membership, on_assigned, on_revoked, on_lost):
+        def __init__(self, config, membership, pauses, on_assigned, on_revoked, on_lost):
             self.on_lost = on_lost
 
         def commit(self, commits, answered):
@@ -260,7 +254,7 @@ def test_lanes_that_cannot_be_made_end_the_instance_whatever_was_raised(monkeypa
     """The error passes through a future of another thread."""
 
     class Assigning:
-        def __init__(self, config, membership, on_assigned, on_revoked, on_lost):
+        def __init__(self, config, membership, pauses, on_assigned, on_revoked, on_lost):
             self.on_assigned = on_assigned
 
         def take(self, most, seconds):

@@ -65,7 +65,7 @@ class Machine(RuleBasedStateMachine):
 
     def begin_instance(self):
         machine = self
-        self.position, self.in_process, self.paused = {}, {}, set()
+        self.position, self.in_process = {}, {}
         self.failures = Failures()
 
         class Task(WorkerTask):
@@ -87,7 +87,7 @@ class Machine(RuleBasedStateMachine):
         self.assignments = self.run(self.make(context))
 
     async def make(self, context):
-        return PartitionSet(context, self.paused.update, self.paused.difference_update)
+        return PartitionSet(context)
 
     async def process(self, record):
         partition = record.topic_partition
@@ -148,7 +148,7 @@ class Machine(RuleBasedStateMachine):
                 self.run(self.answer(lane, data.draw(st.booleans())))
 
     def read(self, partition, most):
-        if partition in self.assignments and partition not in self.paused:
+        if partition in self.assignments and partition not in self.assignments.pauses.partitions:
             offsets = [one for one in LOG if one >= self.position[partition]][:most]
             self.run(self.deliver(partition, offsets))
 
@@ -179,7 +179,6 @@ class Machine(RuleBasedStateMachine):
         commits = self.run(self.assignments.revoke([partition], 0.0))
         if not lost:
             self.keep(commits)
-        self.paused.discard(partition)
 
     @rule(partitions=st.sets(st.sampled_from(PARTITIONS)))
     def set_requested(self, partitions):
@@ -214,7 +213,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def a_partition_is_paused_for_a_reason(self):
         for partition, one in self.assignments.items():
-            assert (partition in self.paused) == bool(one.paused_for)
+            assert (partition in self.assignments.pauses.partitions) == bool(one.paused_for)
 
     @invariant()
     def nothing_broke(self):

@@ -50,7 +50,7 @@ def test_a_partitioner_is_asked_about_the_topic_that_it_was_written_for():
     async def run():
         failures = SimpleNamespace(on_rebalance=lambda here: None)
         context = LaneContext(worker, Idle, TaskThreads(1, "t"), None, failures, Counter(), None)
-        assignments = PartitionSet(context, lambda _: None, lambda _: None)
+        assignments = PartitionSet(context)
         retry = TopicPartition(retry_topic("w", "clicks", 1), 3)
         assignments.assign("group", [StartPosition(retry, 0, "", "id")])
         assert len(assignments.lanes) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -55,6 +54,8 @@ class Membership:
         protocol: ``classic`` (cooperative) or ``consumer`` (KIP-848, Kafka 4.0 and newer).
         session_seconds: after so long a silence the others take over; with ``consumer`` the
             brokers decide it.
+        id_seconds: a member that leaves waits this long for its id: brokers that can't be reached
+            give none.
     """
 
     group: str
@@ -62,6 +63,29 @@ class Membership:
     instance_id: str = ""
     protocol: str = "classic"
     session_seconds: float = 45.0
+    id_seconds: float = 5.0
+
+
+class Pauses:
+    """The partitions that are not to be read for now. A subscription looks at each ``take``.
+
+    It acts no sooner: the client makes calls of two threads wait for each other, so that the caller
+    would wait for a whole ``take``, and for ever if a callback waits for the caller.
+
+    Attributes:
+        partitions: replaced, never changed: another thread reads it without a lock.
+    """
+
+    def __init__(self) -> None:
+        self.partitions: frozenset[TopicPartition] = frozenset()
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        """Pauses partitions."""
+        self.partitions = self.partitions.union(partitions)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Has partitions read again."""
+        self.partitions = self.partitions.difference(partitions)
 
 
 class Taken(NamedTuple):
@@ -88,36 +112,35 @@ class _Begin(NamedTuple):
 
 
 class Subscription:
-    """One member, on one thread; but ``pause``, ``resume`` and ``begin_close`` from any.
+    """One member, on one thread; but ``begin_close`` from any.
 
     Args:
         config: of the cluster.
         membership: which group, and how.
+        pauses: the partitions that are not to be read for now.
         on_assigned: called within ``take`` with partitions that are new here.
         on_revoked: called within ``take`` and ``close`` before partitions go to another member;
             what it gives is committed first.
         on_lost: called within ``take`` when they are gone already.
-        id_seconds: so long one that leaves waits for its id: brokers that are away give none.
     """
 
     def __init__(
         self,
         config: ClientConfig,
         membership: Membership,
+        pauses: Pauses,
         on_assigned: Callable[[list[StartPosition]], None],
         on_revoked: Callable[[list[TopicPartition]], list[OffsetCommit]],
         on_lost: Callable[[list[TopicPartition]], None],
-        id_seconds: float = 5.0,
     ) -> None:
-        self._id_seconds = id_seconds
-        self._config, self._membership = config, membership
+        self._config, self._membership, self._pauses = config, membership, pauses
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._closing = False
         self._id_until = 0.0
         self._moved: set[TopicPartition] = set()
         self._assigned: set[TopicPartition] = set()
         self._begins: dict[TopicPartition, _Begin] = {}
-        self._switches: deque[tuple[bool, list[TopicPartition]]] = deque()
+        self._paused: frozenset[TopicPartition] = frozenset()
         self._starts = StartPositions(config, membership.group, lambda: self._closing)
         self._commits = Commits(membership.group)
         self._idle_check = IdleCheck(config)
@@ -211,18 +234,6 @@ class Subscription:
             )
         return False
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stops reading partitions, from the next ``take`` on.
-
-        It does not act at once: the client makes calls of two threads wait for each other, so that
-        the caller would wait for a whole ``take``, and for ever if a callback waits for the caller.
-        """
-        self._switches.append((True, list(partitions)))
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads partitions again, from the next ``take`` on."""
-        self._switches.append((False, list(partitions)))
-
     def commit(self, commits: Sequence[OffsetCommit], answered: Answered) -> None:
         """Sends ``commits``, and returns; ``answered`` is called within a later ``take``.
 
@@ -251,9 +262,9 @@ class Subscription:
         return False
 
     def begin_close(self) -> None:
-        """Makes the member read nothing of partitions that are assigned from now on."""
+        """Makes the member read nothing from the next ``take`` on."""
         if not self._closing:
-            self._id_until = time.monotonic() + self._id_seconds
+            self._id_until = time.monotonic() + self._membership.id_seconds
         self._closing = True
 
     def close(self) -> None:
@@ -264,7 +275,7 @@ class Subscription:
         self._closing = True
         is_static = bool(self._membership.instance_id)
         if not self._assigned and self._membership.protocol == "classic" and not is_static:
-            leave_group(self._consumer, self._id_seconds)
+            leave_group(self._consumer, self._membership.id_seconds)
         self._consumer.close()
 
     def _assign(self, consumer: confluent_kafka.Consumer, assigned: list[Any]) -> None:
@@ -316,8 +327,8 @@ class Subscription:
         self._begins = {
             partition: begin for partition, begin in self._begins.items() if partition not in gone
         }
-        self._switch(consumer)
         # The client keeps the pause of a partition that goes, and applies it when it comes back.
+        self._paused = self._paused.difference(gone)
         consumer.resume(client_partitions(gone))
         consumer.incremental_unassign(client_partitions(gone))
 
@@ -329,11 +340,12 @@ class Subscription:
         _LOG.info("%s: %s %s", self._membership.group, what, at or "nothing")
 
     def _switch(self, consumer: confluent_kafka.Consumer) -> None:
-        while self._switches:
-            paused, requested = self._switches.popleft()
-            partitions = client_partitions(p for p in requested if p in self._assigned)
-            if partitions:
-                (consumer.pause if paused else consumer.resume)(partitions)
+        paused = frozenset(self._assigned) if self._closing else self._pauses.partitions
+        before, self._paused = self._paused, paused & self._assigned
+        if begun := self._paused - before:
+            consumer.pause(client_partitions(begun))
+        if ended := before - self._paused:
+            consumer.resume(client_partitions(ended))
 
     def _is_record(self, message: confluent_kafka.Message) -> bool:
         error = message.error()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -110,14 +110,6 @@ class GroupConsumer:
         self._subscription = self._subscribe()
         return Taken([], [])
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stops reading partitions; see :meth:`Subscription.pause`."""
-        self._subscription.pause(partitions)
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads partitions again; see :meth:`Subscription.resume`."""
-        self._subscription.resume(partitions)
-
     @property
     def is_commit_due(self) -> bool:
         """Whether the last commit failed by an error that is transient."""
@@ -155,7 +147,6 @@ class GroupConsumer:
     def begin_close(self) -> None:
         """Stops reading; records that come all the same are ignored."""
         self._subscription.begin_close()
-        self.pause([assigned.partition for assigned in self._own()])
 
     async def close(self, deadline: float) -> None:
         """Commits what is done, and leaves the group.
@@ -223,6 +214,7 @@ class GroupConsumer:
         return Subscription(
             {"client.id": process_name(), **self._config},
             self._membership,
+            self._assignments.pauses,
             functools.partial(self._from_consumer, self._assigned),
             functools.partial(self._from_consumer, self._revoked),
             functools.partial(self._from_consumer, self._lost),
@@ -244,7 +236,9 @@ class GroupConsumer:
     def _take(self) -> Taken:
         """Reads records; runs on the consumer's thread."""
         topics = self._membership.topics
-        waiting = any(partition.topic in topics for partition in self._assignments.paused)
+        waiting = any(
+            partition.topic in topics for partition in self._assignments.pauses.partitions
+        )
         room = max(1, min(_MAX_RECORDS, self._assignments.budget.records))
         return self._subscription.take(room, _PAUSED_POLL_SECONDS if waiting else _POLL_SECONDS)
 

@@ -1,16 +1,72 @@
-"""Which partitions are paused: those of a full lane, for a full budget, or on request."""
+"""Which partitions are paused: those of a full lane, for a full budget, or on request.
+
+A lane may hold what it needs while there is room: half of what is free, but never less than its
+fair share. So a lane that is slow for a while does not stop its partition, and many slow ones
+share what there is (dynamic thresholds, as in the shared buffers of network switches:
+Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from headrace.kafka.group.subscription import Pauses
 from headrace.model import TopicPartition
 from headrace.workers.lanes.assigned_partition import AssignedPartition
-from headrace.workers.lanes.budget import Budget
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.states import PauseReason
 
-Switch = Callable[[list[TopicPartition]], None]
+RESUME_AT = 0.9
+"""Share of a limit at which a pause ends: the distance saves fetching records again."""
+
+
+class Budget:
+    """Bytes of one instance, of records that wait or are in process."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.used = 0
+        self.lanes = 0
+        self._mean_weight = 1000.0
+
+    @property
+    def records(self) -> int:
+        """Roughly how many more records have room."""
+        return int(self.free / self._mean_weight)
+
+    def take(self, weight: int) -> None:
+        """Counts a record of ``weight`` bytes."""
+        self.used += weight
+        # A moving mean: it says how many records to fetch, before their sizes are known.
+        self._mean_weight += (weight - self._mean_weight) / 100
+
+    @property
+    def free(self) -> int:
+        """The bytes left; below zero after a record that was larger than that."""
+        return self.total - self.used
+
+    @property
+    def lane_limit(self) -> int:
+        """The most bytes that one lane may hold now."""
+        return max(self.total // max(self.lanes, 1), self.free // 2)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether reading must stop."""
+        return self.used >= self.total
+
+    @property
+    def has_room(self) -> bool:
+        """Whether reading may go on after it was full."""
+        return self.used <= RESUME_AT * self.total
+
+    def lane_is_full(self, lane_bytes: int) -> bool:
+        """Returns whether the partition of that lane must be paused."""
+        return lane_bytes > self.lane_limit
+
+    def lane_has_room(self, lane_bytes: int) -> bool:
+        """Returns whether the partition of that lane may be resumed."""
+        return lane_bytes <= RESUME_AT * self.lane_limit
 
 
 class Backpressure:
@@ -24,11 +80,9 @@ class Backpressure:
         self,
         budget: Budget,
         assignments: Mapping[TopicPartition, AssignedPartition],
-        pause: Switch,
-        resume: Switch,
+        pauses: Pauses,
     ) -> None:
-        self._budget, self._assignments = budget, assignments
-        self._pause, self._resume = pause, resume
+        self._budget, self._assignments, self._pauses = budget, assignments, pauses
         self._requested: set[TopicPartition] = set()
         self._is_full = False
 
@@ -42,6 +96,7 @@ class Backpressure:
         """Forgets a partition and the bytes of its records."""
         self._budget.lanes -= len(assignment.lanes)
         self._budget.used -= assignment.bytes
+        self._pauses.remove([assignment.partition])
         self._check_budget()
 
     def on_enqueued(self, assignment: AssignedPartition, lane: Lane, weight: int) -> None:
@@ -88,21 +143,17 @@ class Backpressure:
             self._is_full = False
             self._resume_from(self._assignments.values(), PauseReason.BUDGET)
 
-    def _pause_for(self, assignments: Iterable[AssignedPartition], reason: PauseReason) -> None:
-        begun = []
+    def _pause_for(self, assignments: Sequence[AssignedPartition], reason: PauseReason) -> None:
+        begun = [assigned.partition for assigned in assignments if not assigned.paused_for]
         for assigned in assignments:
-            if not assigned.paused_for:
-                begun.append(assigned.partition)
             assigned.paused_for.add(reason)
         if begun:
-            self._pause(begun)
+            self._pauses.add(begun)
 
     def _resume_from(self, assignments: Iterable[AssignedPartition], reason: PauseReason) -> None:
-        ended = []
-        for assigned in assignments:
-            if reason in assigned.paused_for:
-                assigned.paused_for.discard(reason)
-                if not assigned.paused_for:
-                    ended.append(assigned.partition)
+        paused = [assigned for assigned in assignments if reason in assigned.paused_for]
+        for assigned in paused:
+            assigned.paused_for.discard(reason)
+        ended = [assigned.partition for assigned in paused if not assigned.paused_for]
         if ended:
-            self._resume(ended)
+            self._pauses.remove(ended)

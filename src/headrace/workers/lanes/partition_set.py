@@ -10,15 +10,15 @@ from headrace.errors import SubpartitionError
 from headrace.kafka.dead_letters.replayed import is_for
 from headrace.kafka.group.commits import OffsetCommit
 from headrace.kafka.group.start_positions import StartPosition
+from headrace.kafka.group.subscription import Pauses
 from headrace.model import TopicPartition
 from headrace.runtime.error_text import bounded_text, error_text
 from headrace.workers.function_task import is_tombstone
 from headrace.workers.lanes.assigned_partition import AssignedPartition, check_topic
 from headrace.workers.lanes.attempt import RecordAttempt
-from headrace.workers.lanes.backpressure import Backpressure, Switch
+from headrace.workers.lanes.backpressure import Backpressure, Budget
 from headrace.workers.lanes.batch_lane import BatchLane
 from headrace.workers.lanes.bound_task import bind
-from headrace.workers.lanes.budget import Budget
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.observed_lane import ObservedLane
@@ -33,22 +33,19 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
 
     Attributes:
         metadata_bytes: that brokers take with a commit.
-
-    Args:
-        context: what their lanes use.
-        pause: stops records of partitions from coming.
-        resume: lets them come again.
+        pauses: those of them that are not read for now.
     """
 
-    def __init__(self, context: LaneContext, pause: Switch, resume: Switch) -> None:
+    def __init__(self, context: LaneContext) -> None:
         self._worker, self._context = context.worker, context
         self._by_partition: dict[TopicPartition, AssignedPartition] = {}
         self._topic_ids: dict[str, str] = {}
         self._origins = retry_topics(context.worker)
         self.metadata_bytes = METADATA_BYTES
         self.blocked = context.blocked
+        self.pauses = Pauses()
         self.budget = Budget(context.worker.queue_bytes)
-        self.backpressure = Backpressure(self.budget, self._by_partition, pause, resume)
+        self.backpressure = Backpressure(self.budget, self._by_partition, self.pauses)
 
     def __getitem__(self, partition: TopicPartition) -> AssignedPartition:
         return self._by_partition[partition]
@@ -63,15 +60,6 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
     def lanes(self) -> list[Lane]:
         """The lanes of all partitions."""
         return [lane for assigned in self.values() for lane in assigned.lanes]
-
-    @property
-    def paused(self) -> list[TopicPartition]:
-        """The partitions whose records wait in Kafka."""
-        return [
-            assigned.partition
-            for assigned in list(self._by_partition.values())
-            if assigned.paused_for
-        ]
 
     def assign(self, group: str, starts: list[StartPosition]) -> None:
         """Makes lanes for new partitions of topics that ``group`` reads.

@@ -13,7 +13,7 @@ from headrace.errors import CommittedOffsetError, InstanceIdInUseError, WorkerTr
 from headrace.kafka.client import lost_brokers
 from headrace.kafka.client.lost_brokers import BrokersLostError
 from headrace.kafka.group.start_positions import StartPosition
-from headrace.kafka.group.subscription import Membership, Subscription
+from headrace.kafka.group.subscription import Membership, Pauses, Subscription
 
 FENCED = KafkaException(KafkaError(KafkaError.FENCED_INSTANCE_ID))
 
@@ -77,10 +77,10 @@ class Record(NamedTuple):
 END = KafkaError(KafkaError._PARTITION_EOF)
 
 
-def member_with(consumer, id_seconds=5.0, **membership):
+def member_with(consumer, **membership):
     membership = Membership("g", ("orders",), **membership or {"instance_id": "web-0"})
     config = {"bootstrap.servers": "127.0.0.1:1"}
-    member = Subscription(config, membership, print, lambda _: [], print, id_seconds)
+    member = Subscription(config, membership, Pauses(), print, lambda _: [], print)
     member._consumer.close()
     member._consumer = consumer
     return member
@@ -206,12 +206,13 @@ def test_a_partition_that_comes_back_is_not_paused_for_what_it_was_before(assign
     member, assign = assigning(consumer, (0, 7), (1, 7))
 
     def lose():
-        member.pause([model.TopicPartition("orders", number) for number in (0, 1)])
+        member._pauses.add([model.TopicPartition("orders", number) for number in (0, 1)])
+        member._on_lost = member._pauses.remove
         member._lose(consumer, [TopicPartition("orders", 0)])
 
     consumer.give(assign, lose, assign, Record(0, 7))
     member.take(10, 0.1)
-    assert consumer.calls == [("pause", 1), ("resume", 0)]
+    assert consumer.calls == [("resume", 0), ("pause", 1)]
 
 
 class Coordinator:
