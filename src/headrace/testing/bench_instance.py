@@ -25,7 +25,7 @@ from headrace.workers.lanes.sender import ProducerRecord, Sender, Sent
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
-from headrace.workers.record import received
+from headrace.workers.record import ConsumedRecord
 from headrace.workers.retry_topics import retry_topics
 from headrace.workers.states import LaneState
 from headrace.workers.task import Headers, Send, WorkerRecord, WorkerTask
@@ -216,11 +216,11 @@ class BenchInstance:
         partition = TopicPartition(content.topic, max(content.partition, 0))
         message = Message(partition, self._offsets[partition], content, timestamp_ms)
         self._offsets[partition] += 1
-        consumed = received(message, self._origins)
+        consumed = ConsumedRecord.of(message, self._origins)
         fed = self._fed.setdefault(_position(consumed.record), FedRecord(consumed.record))
         if is_tombstone(self._worker.task, consumed.record):
             fed.outcome = Outcome.TOMBSTONE
-        self.assignments.deliver(consumed)
+        self.assignments.put(consumed)
         return fed
 
     def _take_sent(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:

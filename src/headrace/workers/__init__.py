@@ -4,13 +4,14 @@ The rooms: this folder holds what a user declares (``worker``, ``task``, ``polic
 ``partitioner``) and the instance that runs it; ``consumer_group/`` reads and commits, ``lanes/``
 process, ``failures/`` end what failed, ``monitoring/`` says how it goes.
 
-The way of a record through an instance, all on its event loop but for (1) and ordinary functions:
+The way of a record through an instance, all on its event loop but for (1) and ordinary functions.
+*Take* gets records from Kafka, *put* hands one to the next place:
 
-1. read: ``RunningInstance._deliver`` > ``GroupConsumer.take`` > ``Subscription.take``, on a thread.
-2. understood: ``record.received``: a record of a retry topic is again what it was at first.
-3. put into its lane: ``PartitionSet.deliver`` > ``AssignedPartition.consume`` > ``.put`` >
+1. taken: ``GroupConsumer.read`` > ``.take`` > ``Subscription.take``, on a thread.
+2. understood: ``ConsumedRecord.of``: a record of a retry topic is again what it was at first.
+3. put into its lane: ``PartitionSet.put`` > ``AssignedPartition.put`` >
    ``WorkerPartitioner.subpartition`` > ``Lane.put``; ``Backpressure.on_enqueued`` counts its
-   bytes, and pauses the partition where they are too many.
+   bytes, and adds the partition to ``Pauses`` where they are too many, which (1) looks at.
 4. its turn: ``Lane._run`` > ``_step`` > ``_next`` > ``_accepts``; if the task does not accept it,
    or it is not due, the lane waits in ``BlockedLanes``.
 5. processed: ``Lane._handle`` > ``_attempt`` > ``BoundTask.process`` > the user's code, in

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from headrace.errors import (
     TopicMissingError,
 )
 from headrace.kafka.client.client import ClientConfig, topic_ids
-from headrace.kafka.group.subscription import Membership, Taken
+from headrace.kafka.group.subscription import Membership
 from headrace.runtime.error_text import error_message, exc_info
 from headrace.service.status import State
 from headrace.workers.consumer_group.group_consumer import GroupConsumer
@@ -33,14 +32,12 @@ from headrace.workers.lanes.sender import Sender
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
-from headrace.workers.record import received
-from headrace.workers.retry_topics import consumed_topics, retry_topics
+from headrace.workers.retry_topics import consumed_topics
 from headrace.workers.states import transition
 from headrace.workers.timing import WorkerTiming
 
 _LOG = logging.getLogger("headrace.workers")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
-_YIELD_EVERY_RECORDS = 32  # or lanes and timers would wait for a whole fetch
 
 
 class WorkerInstance:
@@ -147,12 +144,11 @@ class RunningInstance:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._missed: set[str] = set()
-        self._retries = retry_topics(worker)
         self.counts: Counter[str] = Counter()
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
         self._sender = Sender(config, timing)
         self._shared = SharedResources(worker, self._fail, timing)
-        context = LaneContext(
+        self._context = LaneContext(
             worker,
             self._shared.given_to(worker.task),
             self._task_threads,
@@ -162,11 +158,11 @@ class RunningInstance:
             self._fail,
             timing=timing,
         )
-        self.assignments = PartitionSet(context)
+        self.assignments = PartitionSet(self._context)
         self._membership = membership
         self._members: list[GroupConsumer] = []
         self._readers: list[asyncio.Task[None]] = []
-        timers = LaneTimers(context, self.assignments)
+        timers = LaneTimers(self._context, self.assignments)
         # Also while it drains: deadlines must end what hangs.
         self._background_tasks = [
             self._loop.create_task(run()) for run in (*timers.loops, self._watch_topics)
@@ -200,10 +196,8 @@ class RunningInstance:
             member = GroupConsumer(
                 self._config,
                 replace(self._membership, group=group, topics=topics),
+                self._context,
                 self.assignments,
-                self._worker.revoke_timeout.total_seconds(),
-                functools.partial(self.counts.update, ("commits",)),
-                self._timing,
             )
             self._members.append(member)
 
@@ -247,30 +241,9 @@ class RunningInstance:
 
     async def _read(self, member: GroupConsumer) -> None:
         try:
-            await self._deliver(member)
+            await member.read(self._stopping)
         except Exception as error:  # noqa: BLE001 - ends the instance, and is raised then
             self._fail(error)
-
-    async def _deliver(self, member: GroupConsumer) -> None:
-        every = self._worker.commit_every.total_seconds()
-        commit_at = self._loop.time() + every
-        while not self._stopping.is_set():
-            await self._hand_over(await member.take())
-            if self._loop.time() >= commit_at or member.is_commit_due:
-                await member.commit()
-                commit_at = self._loop.time() + every
-        member.begin_close()
-        await member.commit()  # at once: what follows may take longer than there is time
-        while True:  # until cancelled: answers to commits and rebalances come while it polls
-            await member.take()
-
-    async def _hand_over(self, taken: Taken) -> None:
-        for number, message in enumerate(taken.records, 1):
-            self.assignments.deliver(received(message, self._retries))
-            if number % _YIELD_EVERY_RECORDS == 0:
-                await asyncio.sleep(0)  # or lanes would take a turn a thousand records
-        for partition, offset in taken.ends:
-            self.assignments.reach(partition, offset)
 
     # -- in the background ------------------------------------------------------------------------
 

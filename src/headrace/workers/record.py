@@ -44,37 +44,37 @@ class ConsumedRecord(msgspec.Struct, frozen=True):
     replay: Headers = ()
     epoch: int = -1
 
+    @classmethod
+    def of(cls, message: confluent_kafka.Message, retries: Mapping[str, str]) -> ConsumedRecord:
+        """Returns the record of ``message``; one from a retry topic is read from its headers.
 
-def received(message: confluent_kafka.Message, retries: Mapping[str, str]) -> ConsumedRecord:
-    """Returns the record of ``message``; one from a retry topic is read from its headers.
+        In other topics our headers may be anybody's: a record that was copied, or made up. A record
+        that can't be read keeps what can be, with the error that its policy is to decide about.
 
-    In other topics our headers may be anybody's: a record that was copied, or made up. A record
-    that can't be read keeps what can be, with the error that its policy is to decide about.
-
-    Args:
-        message: as it was consumed.
-        retries: the retry topics, and the topic that each is for.
-    """
-    _, timestamp = message.timestamp()
-    partition = TopicPartition.of(message)
-    headers, epoch = headers_of(message), epoch_of(message)
-    theirs, replay = parted(headers or ())
-    record = WorkerRecord(
-        partition.topic,
-        partition.partition,
-        message.offset(),
-        message.key(),
-        message.value(),
-        theirs,
-        timestamp,
-    )
-    if partition.topic in retries:
-        read = _retried(record, partition, retries)
-        return msgspec.structs.replace(read, replay=replay, epoch=epoch)
-    if headers is None:
-        error = InvalidRecordError(BAD_HEADER, "the name of a header is not UTF-8")
-        return ConsumedRecord(record, partition, record.offset, error=error, epoch=epoch)
-    return ConsumedRecord(record, partition, record.offset, replay=replay, epoch=epoch)
+        Args:
+            message: as it was consumed.
+            retries: the retry topics, and the topic that each is for.
+        """
+        _, timestamp = message.timestamp()
+        partition = TopicPartition.of(message)
+        headers, epoch = headers_of(message), epoch_of(message)
+        theirs, replay = parted(headers) if headers else ((), ())
+        record = WorkerRecord(
+            partition.topic,
+            partition.partition,
+            message.offset(),
+            message.key(),
+            message.value(),
+            theirs,
+            timestamp,
+        )
+        if partition.topic in retries:
+            read = _retried(record, partition, retries)
+            return msgspec.structs.replace(read, replay=replay, epoch=epoch)
+        if headers is None:
+            error = InvalidRecordError(BAD_HEADER, "the name of a header is not UTF-8")
+            return cls(record, partition, record.offset, error=error, epoch=epoch)
+        return cls(record, partition, record.offset, replay=replay, epoch=epoch)
 
 
 def _retried(

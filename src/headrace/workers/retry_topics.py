@@ -11,7 +11,7 @@ RETRY_HEADER_PREFIX = "headrace-retry-"
 
 
 def retry_headers(record: WorkerRecord, due_ms: int, first_failed_ms: int, error: str) -> Headers:
-    """Headers with which ``record`` goes to a retry topic; :func:`received` reads them."""
+    """Headers with which ``record`` goes to a retry topic; :meth:`ConsumedRecord.of` reads them."""
     ours = {
         "topic": record.topic,
         "partition": record.partition,

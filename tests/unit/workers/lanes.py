@@ -73,7 +73,7 @@ class LaneBench:
         place = TopicPartition("t", partition)
         for offset in offsets:
             record = WorkerRecord("t", partition, offset, None, b"v")
-            self.assignments.deliver(ConsumedRecord(record, place, offset, due_ms))
+            self.assignments.put(ConsumedRecord(record, place, offset, due_ms))
 
     def expire(self, before=FAR_FUTURE):
         for lane in self.assignments.lanes:

@@ -15,7 +15,7 @@ from headrace.model import DeadLetter, Topic, TopicPartition
 from headrace.workers import RetryTopics, Worker, WorkerTask
 from headrace.workers.failures import dead_letters
 from headrace.workers.failures.dead_letters import BatchedDeadLetters
-from headrace.workers.lanes.timestamps import TimestampIndex
+from headrace.workers.lanes.offsets import TimestampIndex
 from headrace.workers.timing import WorkerTiming
 
 HERE, GONE = TopicPartition("t", 0), TopicPartition("t", 1)

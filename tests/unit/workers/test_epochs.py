@@ -52,7 +52,7 @@ def read(assigned, log):
     return {
         offset
         for offset, epoch, is_record in log[begin:]
-        if is_record and assigned.consume(consumed(offset, epoch))
+        if is_record and assigned.note_read(consumed(offset, epoch))
     }
 
 

@@ -1,6 +1,7 @@
 """A member whose id another one has, alive or dead."""
 
 import asyncio
+from collections import Counter
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -15,12 +16,12 @@ from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.group.subscription import Membership, Pauses, Taken
 from headrace.kafka.read.log_cuts import Seen
 from headrace.model import Topic, TopicPartition
-from headrace.runtime.clock import now_in_ms
 from headrace.workers import Worker, WorkerTask
 from headrace.workers.consumer_group import group_consumer
 from headrace.workers.consumer_group.group_consumer import GroupConsumer
 from headrace.workers.lanes import partition_set
 from headrace.workers.lanes.assigned_partition import AssignedPartition
+from headrace.workers.lanes.context import LaneContext
 from headrace.workers.timing import WorkerTiming
 
 CLICKS = TopicPartition("clicks", 0)
@@ -31,6 +32,12 @@ TAKEN = InstanceIdInUseError("headrace.enrich", "web-0", "unreleased")
 class PartitionSet(dict):
     pauses = Pauses()
     budget = SimpleNamespace(records=1)
+
+
+def context(timing=WorkerTiming()):
+    worker = Worker("enrich", Topic("clicks"), WorkerTask)
+    failures = SimpleNamespace(on_rebalance=lambda here: None)
+    return LaneContext(worker, None, None, None, failures, Counter(), None, timing=timing)
 
 
 class Leaving:
@@ -70,7 +77,7 @@ def taking(monkeypatch, protocol, refusals, refusal=TAKEN):
     async def run():
         membership = Membership("headrace.enrich", ("clicks",), "web-0", protocol)
         timing = WorkerTiming(rejoin_seconds=0)
-        one = GroupConsumer({}, membership, PartitionSet(), 0, None, timing)
+        one = GroupConsumer({}, membership, context(timing), PartitionSet())
         while not (await one.take()).records:
             pass
 
@@ -125,7 +132,7 @@ def test_the_group_is_left_when_no_request_to_join_is_on_its_way(monkeypatch):
 
     async def run():
         membership = Membership("headrace.enrich", ("clicks",))
-        await GroupConsumer({}, membership, PartitionSet(), 0, None).close(0.0)
+        await GroupConsumer({}, membership, context(), PartitionSet()).close(0.0)
 
     asyncio.run(run())
     assert seen == ["take", "take", "close"]
@@ -136,16 +143,14 @@ def consuming(monkeypatch, subscription, act, seen=SEEN):
     monkeypatch.setattr(group_consumer, "Subscription", subscription)
 
     async def run():
-        worker = Worker("enrich", Topic("clicks"), WorkerTask)
-        failures = SimpleNamespace(on_rebalance=lambda here: None)
-        context = SimpleNamespace(worker=worker, failures=failures, clock=now_in_ms, blocked=None)
-        assigned = AssignedPartition(StartPosition(CLICKS, 7, "", "id"), worker.partitioner)
-        assignments = partition_set.PartitionSet(context)
+        here = context()
+        assigned = AssignedPartition(StartPosition(CLICKS, 7, "", "id"), here.worker.partitioner)
+        assignments = partition_set.PartitionSet(here)
         assignments._by_partition[CLICKS] = assigned
         assigned.reach(9)
         assigned.seen = seen
         membership = Membership("headrace.enrich", ("clicks",))
-        await act(GroupConsumer({}, membership, assignments, 0, lambda: None))
+        await act(GroupConsumer({}, membership, here, assignments))
 
     asyncio.run(run())
 
@@ -269,7 +274,7 @@ def test_lanes_that_cannot_be_made_end_the_instance_whatever_was_raised(monkeypa
 
     async def run():
         membership = Membership("headrace.enrich", ("clicks",))
-        await GroupConsumer({}, membership, Unassignable(), 0, None).take()
+        await GroupConsumer({}, membership, context(), Unassignable()).take()
 
     with pytest.raises(error):
         asyncio.run(run())

@@ -6,7 +6,7 @@ import pytest
 from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError
-from headrace.kafka.group.subscription import Membership, Taken
+from headrace.kafka.group.subscription import Membership
 from headrace.model import Topic
 from headrace.workers import Worker, WorkerTask, instance
 from headrace.workers.instance import RunningInstance
@@ -28,17 +28,8 @@ class Members:
         self.made.append(self)
         return self
 
-    is_commit_due = False
-
-    async def take(self):
-        await asyncio.sleep(0.01)
-        return Taken([], [])
-
-    async def commit(self):
-        pass
-
-    def begin_close(self):
-        pass
+    async def read(self, stopping):
+        await asyncio.Event().wait()
 
     async def close(self, deadline):
         self.closed.append(deadline)

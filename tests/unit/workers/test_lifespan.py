@@ -9,7 +9,7 @@ from tests.unit.workers.users_errors import EmptyError
 from tests.waiting import LIMIT_SECONDS, until
 
 from headrace.errors import LifespanEndedError, TaskTimeoutError
-from headrace.kafka.group.subscription import Membership, Taken
+from headrace.kafka.group.subscription import Membership
 from headrace.model import Topic
 from headrace.workers import Worker, WorkerTask, instance
 from headrace.workers.instance import RunningInstance
@@ -22,8 +22,6 @@ SHORT = timedelta(milliseconds=10)
 class Group:
     """Stands for the members of the groups: notes when they join and leave."""
 
-    is_commit_due = False
-
     def __init__(self, steps):
         self._steps = steps
 
@@ -31,15 +29,8 @@ class Group:
         self._steps.append("joined")
         return self
 
-    async def take(self):
-        await asyncio.sleep(0.01)
-        return Taken([], [])
-
-    async def commit(self):
-        pass
-
-    def begin_close(self):
-        pass
+    async def read(self, stopping):
+        await asyncio.Event().wait()
 
     async def close(self, deadline):
         self._steps.append("left the group")

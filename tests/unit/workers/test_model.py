@@ -156,7 +156,7 @@ class Machine(RuleBasedStateMachine):
         for offset in offsets:
             key = str(offset % 7).encode() if offset % 5 else None
             record = WorkerRecord(partition.topic, partition.partition, offset, key, b"v" * offset)
-            self.assignments.deliver(ConsumedRecord(record, partition, offset))
+            self.assignments.put(ConsumedRecord(record, partition, offset))
             self.position[partition] = offset + 1
 
     async def answer(self, lane, fails):

@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 from headrace.service.status import State
-from headrace.workers.lanes.timestamps import TimestampIndex
+from headrace.workers.lanes.offsets import TimestampIndex
 from headrace.workers.monitoring.progress import final_counts_only, summed
 from headrace.workers.status import WorkerStatus
 

@@ -11,7 +11,7 @@ from headrace.workers import RetryTopics, Worker, WorkerTask
 from headrace.workers.failures import failures
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.attempt import RecordAttempt
-from headrace.workers.record import ConsumedRecord, received
+from headrace.workers.record import ConsumedRecord
 from headrace.workers.retry_topics import retry_headers
 from headrace.workers.task import WorkerRecord
 
@@ -45,7 +45,7 @@ class Once:
 
 
 def test_a_task_does_not_see_the_headers_of_a_replay():
-    read = received(Message(0, b"v", b"k", header=(REPLAY[0], TRACE, REPLAY[1])), {})
+    read = ConsumedRecord.of(Message(0, b"v", b"k", header=(REPLAY[0], TRACE, REPLAY[1])), {})
     assert (read.record.headers, read.replay) == ((TRACE,), REPLAY)
 
 
@@ -55,7 +55,7 @@ def test_headers_of_a_replay_go_through_a_retry_topic_past_the_task():
     worker = Worker("enrich", Topic("orders"), WorkerTask, on_failure=policy)
     sent = Once()
     asyncio.run(Failures(worker, None, sent).end(first, ValueError("no")))
-    read = received(
+    read = ConsumedRecord.of(
         Message(0, b"v", b"k", header=sent.headers), {"orders.enrich.retry-1": "orders"}
     )
     assert (read.record.headers, read.record.attempt, read.replay) == ((TRACE,), 2, REPLAY)
@@ -70,6 +70,6 @@ def test_the_dead_letter_of_a_later_attempt_has_the_headers_of_the_replay():
 def test_a_retry_has_the_place_of_its_record():
     headers = retry_headers(RECORD, 5, 4, "ValueError: no")
     retries = {"orders.enrich.retry-1": "orders"}
-    read = received(Message(0, b"v", b"k", header=headers), retries)
+    read = ConsumedRecord.of(Message(0, b"v", b"k", header=headers), retries)
     assert (read.record.topic, read.record.partition, read.record.offset) == ("orders", 3, 7)
     assert (read.record.headers, read.replay) == ((TRACE,), ())

@@ -87,4 +87,4 @@ def test_a_record_whose_schema_is_not_known_keeps_no_other_lane_waiting(kind):
 
 def put(bench, partition, offset, value):
     record = WorkerRecord("t", partition, offset, None, value)
-    bench.assignments.deliver(ConsumedRecord(record, TopicPartition("t", partition), offset))
+    bench.assignments.put(ConsumedRecord(record, TopicPartition("t", partition), offset))

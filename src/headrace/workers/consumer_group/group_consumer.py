@@ -24,9 +24,11 @@ from headrace.model import TopicPartition
 from headrace.runtime.futures import result_of
 from headrace.runtime.instance_name import process_name
 from headrace.workers.lanes.assigned_partition import AssignedPartition
+from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
-from headrace.workers.timing import WorkerTiming
+from headrace.workers.record import ConsumedRecord
+from headrace.workers.retry_topics import retry_topics
 
 Result = TypeVar("Result")
 
@@ -42,6 +44,7 @@ ID_SECONDS = 60.0
 
 _LOG = logging.getLogger("headrace.workers")
 _MAX_RECORDS = 1000  # a poll must return soon: commits and pauses wait for it
+_YIELD_EVERY_RECORDS = 32  # or lanes and timers would wait for a whole fetch
 _POLL_SECONDS = 0.1  # so long commits and pauses may wait when no record comes
 _PAUSED_POLL_SECONDS = 0.01  # a resume takes effect with the next poll
 
@@ -63,24 +66,20 @@ class GroupConsumer:
     Args:
         config: of librdkafka.
         membership: of the group, with the topics that it reads.
-        assignments: of the instance; gets partitions that come and go.
-        revoke_seconds: what is in process of a partition that goes may take so long.
-        committed: called after each commit.
-        timing: how long it waits until it joins again.
+        context: what lanes use of the instance.
+        assignments: of the instance; gets partitions that come and go, and their records.
     """
 
     def __init__(
         self,
         config: ClientConfig,
         membership: Membership,
+        context: LaneContext,
         assignments: PartitionSet,
-        revoke_seconds: float,
-        committed: Callable[[], None],
-        timing: WorkerTiming = WorkerTiming(),
     ) -> None:
-        self._config, self._membership, self._assignments = config, membership, assignments
-        self._revoke_seconds, self._committed = revoke_seconds, committed
-        self._rejoin_seconds = timing.rejoin_seconds
+        self._config, self._membership = config, membership
+        self._context, self._assignments = context, assignments
+        self._retries = retry_topics(context.worker)
         self._loop = asyncio.get_running_loop()
         self._sent: _Sent | None = None
         self._is_commit_due = False
@@ -90,6 +89,36 @@ class GroupConsumer:
         self._thread = TaskThreads(1, f"{membership.group}-consumer")
         self._wait_until = self._loop.time() + ID_SECONDS
         self._subscription = self._subscribe()
+
+    async def read(self, stopping: asyncio.Event) -> None:
+        """Puts records into their lanes and commits what is done, until ``stopping`` is set.
+
+        From then on it polls until it is cancelled: answers to commits and rebalances come within
+        polls alone.
+
+        Raises:
+            HeadraceError, KafkaException: as :meth:`take` and :meth:`commit`.
+        """
+        interval = self._context.worker.commit_every.total_seconds()
+        commit_at = self._loop.time() + interval
+        while not stopping.is_set():
+            await self._put(await self.take())
+            if self._loop.time() >= commit_at or self._is_commit_due:
+                await self.commit()
+                commit_at = self._loop.time() + interval
+        self.begin_close()
+        await self.commit()  # at once: what follows may take longer than there is time
+        while True:
+            await self.take()
+
+    async def _put(self, taken: Taken) -> None:
+        for number, message in enumerate(taken.records, 1):
+            self._assignments.put(ConsumedRecord.of(message, self._retries))
+            if number % _YIELD_EVERY_RECORDS == 0:
+                await asyncio.sleep(0)  # or lanes would take a turn a thousand records
+        for partition, offset in taken.ends:
+            if partition in self._assignments:  # it may be revoked meanwhile
+                self._assignments[partition].reach(offset)
 
     async def take(self) -> Taken:
         """Returns records, no more than there is room for; waits a moment for the first.
@@ -102,18 +131,14 @@ class GroupConsumer:
         except InstanceIdInUseError as error:
             if not self._may_wait_for_id():
                 raise
-            _LOG.warning("%s, rejoining in %.0f s", error, self._rejoin_seconds)
-            await asyncio.sleep(self._rejoin_seconds)
+            delay = self._context.timing.rejoin_seconds
+            _LOG.warning("%s, rejoining in %.0f s", error, delay)
+            await asyncio.sleep(delay)
         except BrokersLostError as error:
             _LOG.warning("%s: %s, rejoining", self._membership.group, error)
         await self._on_consumer(self._subscription.close)
         self._subscription = self._subscribe()
         return Taken([], [])
-
-    @property
-    def is_commit_due(self) -> bool:
-        """Whether the last commit failed by an error that is transient."""
-        return self._is_commit_due
 
     async def commit(self) -> None:
         """Sends what is done, unless a commit is on its way: there is one at most.
@@ -278,7 +303,7 @@ class GroupConsumer:
         self._is_unusable |= error is Meaning.FATAL
         self._is_commit_due |= error in {Meaning.REBALANCING, Meaning.METADATA_TOO_LARGE}
         if error is None:
-            self._committed()
+            self._context.counts["commits"] += 1
 
     def _ask_ends(self, partitions: list[AssignedPartition]) -> None:
         """Asks leaders for the epoch of a commit, where the last record does not have it."""
@@ -334,7 +359,8 @@ class GroupConsumer:
         # committed once more, by this generation.
         for assignment, _ in self._sent.commits if self._sent else ():
             assignment.not_committed()
-        return await self._assignments.revoke(partitions, self._revoke_seconds)
+        seconds = self._context.worker.revoke_timeout.total_seconds()
+        return await self._assignments.revoke(partitions, seconds)
 
     async def _lost(self, partitions: list[TopicPartition]) -> None:
         await self._assignments.revoke(partitions, 0.0)

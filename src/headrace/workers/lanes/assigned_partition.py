@@ -19,8 +19,12 @@ from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.read.log_cuts import Seen
 from headrace.runtime.error_text import bounded_text, error_text
 from headrace.workers.lanes.lane import Lane
-from headrace.workers.lanes.offsets import METADATA_BYTES, PartitionOffsets, read_metadata
-from headrace.workers.lanes.timestamps import TimestampIndex
+from headrace.workers.lanes.offsets import (
+    METADATA_BYTES,
+    PartitionOffsets,
+    TimestampIndex,
+    read_metadata,
+)
 from headrace.workers.partitioner import WorkerPartitioner
 from headrace.workers.record import ConsumedRecord
 from headrace.workers.states import LaneState
@@ -75,7 +79,7 @@ class AssignedPartition:
         """Records that are done, beyond the offset that can be committed."""
         return self._offsets.done_beyond
 
-    def consume(self, received: ConsumedRecord) -> bool:
+    def note_read(self, record: ConsumedRecord) -> bool:
         """Returns whether a record is new: neither read before, nor done before a restart.
 
         Raises:
@@ -83,18 +87,18 @@ class AssignedPartition:
         """
         self._changed = True
         # Of the log as it was then, no record before that offset is of a later leader.
-        if received.offset < self._done_before.offset and (
-            received.epoch > self._done_before.epoch >= 0
+        if record.offset < self._done_before.offset and (
+            record.epoch > self._done_before.epoch >= 0
         ):
             topic, number = self.partition.topic, self.partition.partition
-            raise WorkerTruncatedError(topic, number, received.offset)
-        if received.offset >= self.position:
-            self._see(received.offset + 1, received.epoch)
-        self.times.read(received.offset, received.record.timestamp_ms)
-        return self._offsets.consume(received.offset)
+            raise WorkerTruncatedError(topic, number, record.offset)
+        if record.offset >= self.position:
+            self._see(record.offset + 1, record.epoch)
+        self.times.read(record.offset, record.record.timestamp_ms)
+        return self._offsets.consume(record.offset)
 
-    def put(self, received: ConsumedRecord) -> tuple[Lane, int]:
-        """Puts a record that was consumed into its lane; which one, and what it weighs there.
+    def put(self, record: ConsumedRecord) -> tuple[Lane, int]:
+        """Puts a record into its lane; returns which one, and what the record weighs there.
 
         One that the partitioner has no subpartition for comes into the first lane as a failed one,
         so that its policy decides.
@@ -104,25 +108,25 @@ class AssignedPartition:
         """
         index = 0
         try:
-            if received.error is None:
-                index = operator.index(self._partitioner.subpartition(received.record))
+            if record.error is None:
+                index = operator.index(self._partitioner.subpartition(record.record))
             is_there = 0 <= index < len(self.lanes)
         except (KeyboardInterrupt, SystemExit) as error:
-            message = f"the partitioner raised {error_text(error)} at {received.record}"
+            message = f"the partitioner raised {error_text(error)} at {record.record}"
             raise ProcessingFailedError(message) from error
         # A cancellation would end the task that reads, and nothing else would be heard of it.
         except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
-            return self._unplaced(received, error_text(error))
+            return self._unplaced(record, error_text(error))
         if not is_there:
-            return self._unplaced(received, f"gave subpartition {index} of {len(self.lanes)}")
+            return self._unplaced(record, f"gave subpartition {index} of {len(self.lanes)}")
         lane = self.lanes[index]
-        return lane, lane.put(received)
+        return lane, lane.put(record)
 
-    def _unplaced(self, received: ConsumedRecord, detail: str) -> tuple[Lane, int]:
+    def _unplaced(self, record: ConsumedRecord, detail: str) -> tuple[Lane, int]:
         name = bounded_text(self._partitioner, lambda: repr(self._partitioner))
         error = InvalidRecordError("partitioner-failed", f"{name}: {detail}")
         lane = self.lanes[0]
-        return lane, lane.put(msgspec.structs.replace(received, error=error))
+        return lane, lane.put(msgspec.structs.replace(record, error=error))
 
     def finish(self, offset: int) -> None:
         """Counts a record as done."""

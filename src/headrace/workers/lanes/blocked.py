@@ -26,6 +26,9 @@ class BlockedLanes:
     Lanes that wait for a due time are in one heap, with one timer. Lanes whose task did not accept
     a record are rechecked when something happened: the more of them, the less often.
 
+    Attributes:
+        lanes: those whose task did not accept a record.
+
     Args:
         clock: tells the time of day, which due times are compared with.
     """
@@ -34,7 +37,7 @@ class BlockedLanes:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count()
-        self._blocked: dict[_Lane, None] = {}
+        self.lanes: dict[_Lane, None] = {}
         self._is_scheduled = False
         self._not_before = 0.0
         self._due: list[tuple[int, int, _Lane]] = []
@@ -43,11 +46,11 @@ class BlockedLanes:
 
     def add(self, lane: _Lane) -> None:
         """Keeps a lane whose task did not accept a record, to recheck it."""
-        self._blocked[lane] = None
+        self.lanes[lane] = None
 
     def recheck(self) -> None:
         """Rechecks the blocked lanes soon, once for all that happens until then."""
-        if self._blocked and not self._is_scheduled:
+        if self.lanes and not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_at(max(self._not_before, self._loop.time()), self._recheck_now)
 
@@ -63,7 +66,7 @@ class BlockedLanes:
     def _recheck_now(self) -> None:
         self._is_scheduled = False
         # Taken out first: a lane that is still not accepted adds itself again.
-        blocked, self._blocked = self._blocked, {}
+        blocked, self.lanes = self.lanes, {}
         self._not_before = self._loop.time() + RECHECK_SECONDS * len(blocked)
         for lane in blocked:
             lane.recheck()

@@ -122,9 +122,9 @@ class Lane:
         oldest = next(iter(self._unconfirmed), self._current)
         return oldest.started if isinstance(oldest, RecordAttempt) else None
 
-    def put(self, received: ConsumedRecord) -> int:
+    def put(self, record: ConsumedRecord) -> int:
         """Adds a record after those that wait; returns its size in bytes."""
-        attempt = RecordAttempt(received, received.record.weight, self._on_report)
+        attempt = RecordAttempt(record, record.record.weight, self._on_report)
         self.bytes += attempt.weight
         self._queue.append(attempt)
         if self.state is not LaneState.BLOCKED:

@@ -1,10 +1,11 @@
-"""Which records of a partition are done, and which offset can therefore be committed."""
+"""Which records of a partition are done, which offset can be committed, and how old it is."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import bisect
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ METADATA_BYTES = 4096  # offset.metadata.max.bytes of a broker, by default
 _VERSION = "headrace1:"
 _SEVEN_BITS = 0x7F
 _MORE = 0x80
+_GRAIN_MS = 1000  # the lag is shown in seconds
+_MAX_SAMPLES = 10_000  # bounds memory while the first record is stuck
 
 Range = tuple[int, int]
 """Offsets from the first (included) to the second (excluded)."""
@@ -136,6 +139,38 @@ class PartitionOffsets:
     def _add(self, start: int, end: int) -> None:
         self._done.add(max(start, self._committable), end)
         self._committable = self._done.pop_from(self._committable)
+
+
+class TimestampIndex:
+    """Approximate timestamps by offset, to a second.
+
+    Holds one entry a second of timestamps, from the first record that is not done on, and every
+    second one of them whenever they are too many.
+    """
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, int]] = deque()
+
+    def read(self, offset: int, timestamp_ms: int) -> None:
+        """A record was read, after those before it."""
+        if not self._samples or abs(timestamp_ms - self._samples[-1][1]) >= _GRAIN_MS:
+            self._samples.append((offset, timestamp_ms))
+            if len(self._samples) > _MAX_SAMPLES:
+                self._samples = deque(list(self._samples)[::2])
+
+    def forget(self, offset: int) -> None:
+        """Drops what is not needed for ``offset`` and those after it."""
+        samples = self._samples
+        while len(samples) > 1 and samples[1][0] <= offset:
+            samples.popleft()
+
+    def at(self, offset: int) -> int:
+        """Returns the timestamp at ``offset``, or of the last record before it; -1: none was read.
+
+        What is before ``offset`` is forgotten.
+        """
+        self.forget(offset)
+        return self._samples[0][1] if self._samples else -1
 
 
 class CommitMetadata(NamedTuple):

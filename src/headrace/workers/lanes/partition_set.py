@@ -102,26 +102,19 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         commits = (assigned.commit(self.metadata_bytes) for assigned in gone)
         return [commit for commit in commits if commit is not None]
 
-    def deliver(self, received: ConsumedRecord) -> None:
-        """Hands a record to its lane."""
-        assignment = self._by_partition.get(received.partition)
-        if assignment is None:
-            return  # revoked meanwhile
-        if not assignment.consume(received):
+    def put(self, record: ConsumedRecord) -> None:
+        """Puts a record into its lane, unless it is left out or its partition was revoked."""
+        assignment = self._by_partition.get(record.partition)
+        if assignment is None or not assignment.note_read(record):
             return
-        if not is_for(self._worker.name, assignment.place, received.replay):
-            self._leave_out(assignment, received, "replays_skipped")
-        elif is_tombstone(self._worker.task, received.record):
-            self._leave_out(assignment, received, "tombstones")
+        if record.replay and not is_for(self._worker.name, assignment.place, record.replay):
+            self._leave_out(assignment, record, "replays_skipped")
+        elif is_tombstone(self._worker.task, record.record):
+            self._leave_out(assignment, record, "tombstones")
         else:
-            self.backpressure.on_enqueued(assignment, *assignment.put(received))
-            self.blocked.recheck()
-
-    def reach(self, partition: TopicPartition, offset: int) -> None:
-        """Notes that the end of a partition was reached: no record before ``offset`` is to come."""
-        assignment = self._by_partition.get(partition)
-        if assignment is not None:
-            assignment.reach(offset)
+            self.backpressure.on_enqueued(assignment, *assignment.put(record))
+            if self.blocked.lanes:
+                self.blocked.recheck()
 
     def finished(self, assignment: AssignedPartition, lane: Lane, attempt: RecordAttempt) -> None:
         """Counts a record as done; ignored when its partition was revoked."""
@@ -133,12 +126,13 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         self._context.counts["processed"] += 1
         if not attempt.is_given_up:
             self._context.failures.succeeded(attempt)
-        self.blocked.recheck()
+        if self.blocked.lanes:
+            self.blocked.recheck()
 
     def _leave_out(
-        self, assignment: AssignedPartition, received: ConsumedRecord, metric: str
+        self, assignment: AssignedPartition, record: ConsumedRecord, metric: str
     ) -> None:
-        assignment.finish(received.offset)
+        assignment.finish(record.offset)
         self._context.counts[metric] += 1
 
     def _new_lanes(self, assignment: AssignedPartition) -> list[Lane]:
