@@ -6,7 +6,7 @@ A test module imports ``SourceContract``, subclasses it and gives the fixture ``
 
 import json
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -22,7 +22,7 @@ from headrace.kafka.read.cluster import Cluster
 from headrace.model import BatchLimits, Metadata, OffsetRange, Start, TopicPartition, event_schema
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
 from headrace.pipelines.source.planning.planner import Planner
-from headrace.pipelines.source.reading.reader import RangeReader, TaskReader
+from headrace.pipelines.source.reading.reader import RangeReader, ReadRange, TaskReader
 from headrace.pipelines.source.reading.rereading import read_report
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.state import SourceState
@@ -74,10 +74,17 @@ def spec(cluster: Cluster, topic: str, folder: Path, **changes: object) -> Sourc
     return SourceSpec(**settings | changes)
 
 
+def reader_of(
+    found: SourceSpec, range_: OffsetRange, planned_ms: int, **planned: Any
+) -> RangeReader:
+    """The reader of a range, as it was planned."""
+    return RangeReader(found, range_, ReadRange(range_, planned_ms, **planned))
+
+
 def read(found: SourceSpec, start: SourceOffset, end: SourceOffset) -> list[tuple[int, int, int]]:
     rows = []
     for range_ in ranges_between(start, end):
-        for table in RangeReader(found, range_, end.planned_ms, topic_id=end.topic_id).tables():
+        for table in reader_of(found, range_, end.planned_ms, topic_id=end.topic_id).tables():
             rows += [
                 (range_.partition.partition, row["_offset"], row["n"]) for row in table.to_pylist()
             ]
@@ -138,7 +145,7 @@ class SourceContract:
     def test_a_range_ends_by_position_and_reads_nothing_beyond(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(n) for n in range(50)])
         found = spec(lab.cluster, topic, tmp_path)
-        reader = RangeReader(found, OffsetRange(TopicPartition(topic, 0), 10, 20), 0, topic_id="id")
+        reader = reader_of(found, OffsetRange(TopicPartition(topic, 0), 10, 20), 0, topic_id="id")
         rows = [row["n"] for table in reader.tables() for row in table.to_pylist()]
         report = reader.report()
         assert rows == list(range(10, 20))
@@ -147,9 +154,7 @@ class SourceContract:
     def test_a_report_says_how_far_the_reader_came(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(n) for n in range(1_500)])
         found = spec(lab.cluster, topic, tmp_path)
-        reader = RangeReader(
-            found, OffsetRange(TopicPartition(topic, 0), 0, 1_500), 0, topic_id="id"
-        )
+        reader = reader_of(found, OffsetRange(TopicPartition(topic, 0), 0, 1_500), 0, topic_id="id")
         tables = reader.tables()
         rows = next(tables).num_rows
         assert reader.report().position == rows
@@ -263,7 +268,7 @@ class SourceContract:
         found = spec(lab.cluster, topic, tmp_path)
         range_ = OffsetRange(TopicPartition(topic, 0), 0, 4)
         topic_id = Planner(found).initial_offset().topic_id
-        reader = RangeReader(found, range_, 0, topic_id=topic_id, may_hold_replays=True)
+        reader = reader_of(found, range_, 0, topic_id=topic_id, may_hold_replays=True)
         rows = [row["n"] for table in reader.tables() for row in table.to_pylist()]
         report = reader.report()
         assert rows == [0, 2, 3]
@@ -319,7 +324,7 @@ class SourceContract:
     def test_bad_records_are_reported_with_their_bytes(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(0), b"not json", None, event(3)])
         found = spec(lab.cluster, topic, tmp_path)
-        reader = RangeReader(found, OffsetRange(TopicPartition(topic, 0), 0, 4), 0, topic_id="id")
+        reader = reader_of(found, OffsetRange(TopicPartition(topic, 0), 0, 4), 0, topic_id="id")
         rows = [row["_offset"] for table in reader.tables() for row in table.to_pylist()]
         dead = [(letter.offset, letter.value) for letter in reader.report().dead]
         assert rows == [0, 3]

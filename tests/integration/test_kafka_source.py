@@ -4,7 +4,7 @@ import uuid
 
 import confluent_kafka
 import pytest
-from tests.contracts.source import SourceContract, event, spec
+from tests.contracts.source import SourceContract, event, reader_of, spec
 from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import FLUSH_SECONDS, wait_for
 
@@ -16,7 +16,6 @@ from headrace.kafka.read.cluster import KafkaCluster
 from headrace.kafka.read.log_cuts import Seen
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.source.planning.planner import Planner
-from headrace.pipelines.source.reading.reader import RangeReader
 
 
 class KafkaLab:
@@ -90,7 +89,7 @@ def markers_written(lab, topic_name, latest, partition=0):
 
 
 def numbers(found, start, end):
-    reader = RangeReader(
+    reader = reader_of(
         found, OffsetRange(TopicPartition(found.topic, 0), start, end), 0, topic_id="id"
     )
     return [row["n"] for table in reader.tables() for row in table.to_pylist()]

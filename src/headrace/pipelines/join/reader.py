@@ -128,7 +128,7 @@ class JoinReader:
             is_later = topic == spec.later.topic
             side = spec.read_later if is_later else spec.earlier
             listener = None if is_later else self._earlier_tally
-            self._readers[topic] = RangeReader.of(side, read, read.range, listener)
+            self._readers[topic] = RangeReader(side, read.range, read, listener)
         self._counts = JoinCounts()
         self._rejected: list[DeadLetter] = []
         self._unmatched: UnmatchedRows | None = None

@@ -4,13 +4,12 @@ import json
 
 import pyarrow as pa
 import pytest
-from tests.contracts.source import spec
+from tests.contracts.source import reader_of, spec
 
 from headrace.kafka.dead_letters.replayed import PartitionId, addressees
 from headrace.model import EpochMillis, Metadata, OffsetRange, TopicPartition, event_schema
 from headrace.pipelines.late_data.rule import LATE_EVENT, LateRule
 from headrace.pipelines.source.reading import bad_records
-from headrace.pipelines.source.reading.reader import RangeReader
 from headrace.pipelines.source.report import LateCounts
 from headrace.sinks.api import RejectedRow
 from headrace.testing.memory import MemoryCluster
@@ -62,7 +61,7 @@ def read(folder, times_ms, rule, *, event_us=NOW_MS * 1000, replayed=None):
         late=rule,
     )
     range_ = OffsetRange(PARTITION, 0, len(times_ms))
-    reader = RangeReader(
+    reader = reader_of(
         declared, range_, NOW_MS, topic_id="id", may_hold_replays=True, event_us=event_us
     )
     rows = pa.concat_tables(reader.tables()).to_pylist()

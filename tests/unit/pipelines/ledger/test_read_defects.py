@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from tests.contracts.source import spec
+from tests.contracts.source import reader_of, spec
 from tests.unit.pipelines.late_data.test_late_events import (
     HOUR_US,
     NOW_MS,
@@ -21,7 +21,6 @@ from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.counting.tally import LedgerRule, RangeTally
 from headrace.pipelines.ledger.entry import LedgerEntry
-from headrace.pipelines.source.reading.reader import RangeReader
 from headrace.testing.memory import MemoryCluster
 
 
@@ -45,7 +44,7 @@ def differences(tmp_path):
             ledger=LedgerRule(3600, "at", None),
         )
         range_ = OffsetRange(PARTITION, 0, len(TIMES))
-        reader = RangeReader(declared, range_, NOW_MS, topic_id="id", event_us=NOW_MS * 1000)
+        reader = reader_of(declared, range_, NOW_MS, topic_id="id", event_us=NOW_MS * 1000)
         pa.concat_tables(reader.tables())
         entry = LedgerEntry(1, 0, 0, 3600, (), reader.report().ledger)
         balance = HopComparison([entry], CompletenessBounds(0), has_steps=False)

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.contracts.source import spec
+from tests.contracts.source import reader_of, spec
 
 from headrace.kafka.dead_letters.limiter import BadRuns
 from headrace.ledger.sums import Fate, Hop
 from headrace.model import EpochMillis, Metadata, OffsetRange, TopicPartition, event_schema
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.ledger.counting.tally import LedgerRule
-from headrace.pipelines.source.reading.reader import RangeReader
 from headrace.sinks.api import RejectedRow
 from headrace.testing.memory import MemoryCluster
 
@@ -92,7 +91,7 @@ def test_every_record_is_a_row_or_in_the_side_table_or_a_dead_letter(events, des
             ledger=LedgerRule(3600, "at", None),
         )
         range_ = OffsetRange(TopicPartition("t", 0), 0, len(events))
-        reader = RangeReader(declared, range_, NOW_MS, topic_id="id", event_us=NOW_MS * 1000)
+        reader = reader_of(declared, range_, NOW_MS, topic_id="id", event_us=NOW_MS * 1000)
         rows = [row["_offset"] for table in reader.tables() for row in table.to_pylist()]
     report = reader.report()
     letters = {n: letter_of(*event, destination) for n, event in enumerate(events)}

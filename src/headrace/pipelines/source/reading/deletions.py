@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.events import Rejection
 from headrace.kafka.read.range_reader import Record
 from headrace.model import EventSchema, FieldType
-from headrace.pipelines.late_data.late_events import OnTime
 from headrace.pipelines.source.decode import Decoded, columns_for
 from headrace.pipelines.source.record_columns import record_offsets, timestamp_ms
 
@@ -94,16 +92,22 @@ class Deletions:
         detail = f"the key of the record is not the text of field {self._key!r}"
         return Decoded(rows.filter(is_same), dict.fromkeys(others, (BAD_KEY, detail)))
 
-    def merged(self, on_time: OnTime, deletions: pa.Table, records: Sequence[Record]) -> OnTime:
-        """Returns a chunk with the rows that delete, in the order of the records."""
+    def merged(
+        self,
+        rows: pa.Table,
+        events: Sequence[Record],
+        deletions: pa.Table,
+        records: Sequence[Record],
+    ) -> tuple[pa.Table, Sequence[Record]]:
+        """Returns the rows of events with those that delete, in the order of their records."""
         import numpy as np
         import pyarrow as pa
 
-        offsets = np.concatenate([record_offsets(on_time.records), record_offsets(records)])
+        offsets = np.concatenate([record_offsets(events), record_offsets(records)])
         order = np.argsort(offsets, kind="stable")
-        rows = pa.concat_tables([on_time.rows, deletions]).take(pa.array(order))
-        both = [*on_time.records, *records]
-        return replace(on_time, rows=rows, records=[both[place] for place in order])
+        both = [*events, *records]
+        rows = pa.concat_tables([rows, deletions]).take(pa.array(order))
+        return rows, [both[place] for place in order]
 
     @property
     def _detail(self) -> str:

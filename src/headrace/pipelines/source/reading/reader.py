@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -19,11 +19,10 @@ from headrace.ledger.sums import Fate, Hop
 from headrace.model import DeadLetter, OffsetRange
 from headrace.pipelines.late_data.batch_watermark import late_watermark_us
 from headrace.pipelines.late_data.event_clock import EventTimeSamples
-from headrace.pipelines.late_data.late_events import LateEvents, OnTime
+from headrace.pipelines.late_data.late_events import LateEvents
 from headrace.pipelines.late_data.rule import LATE_EVENT
 from headrace.pipelines.ledger.counting.row_lineage import LINEAGE, lineage_column
 from headrace.pipelines.ledger.counting.tally import (
-    Integers,
     LedgerColumns,
     RangeTally,
     ReadListener,
@@ -37,6 +36,7 @@ from headrace.pipelines.source.reading.addressed import Addressed
 from headrace.pipelines.source.reading.bad_records import BadRecords
 from headrace.pipelines.source.reading.deletions import Deletions, Parted
 from headrace.pipelines.source.reading.envelopes import EnvelopeReader, event_index
+from headrace.pipelines.source.reading.event_chunk import EventChunk
 from headrace.pipelines.source.reading.key_places import KeyPlaces
 from headrace.pipelines.source.record_columns import timestamp_ms, with_record_columns
 from headrace.pipelines.source.report import LateCounts, RangeReport
@@ -91,7 +91,7 @@ class TaskReader:
         is_counted = spec.ledger is not None and spec.writers is not None
         self.sink_tally = SinkTally[LedgerColumns]() if is_counted else None
         self._readers = {
-            read.range.partition: RangeReader.of(spec, read, read.range, self.sink_tally)
+            read.range.partition: RangeReader(spec, read.range, read, self.sink_tally)
             for read in work
             if read.range is not None
         }
@@ -126,74 +126,49 @@ def read_chunks(spec: SourceSpec, ranges: Sequence[OffsetRange]) -> Iterator[Chu
 class RangeReader:
     """Reads and decodes one range; ``report`` is complete once ``tables`` is exhausted."""
 
-    def __init__(  # noqa: PLR0913  what a batch says of its range
+    def __init__(
         self,
         spec: SourceSpec,
         range_: OffsetRange,
-        planned_ms: int,
-        *,
-        topic_id: str,
-        may_hold_replays: bool = False,
-        event_us: int | None = None,
-        range_count: int = 1,
-        ends: Mapping[int, int] | None = None,
+        read: ReadRange,
         read_listener: ReadListener | None = None,
     ) -> None:
         self._spec = spec
         self._range = range_
         self._decoder = decoder_for(spec.format, spec.schema, spec.registry, spec.needed_columns)
-        self._time_checks = RowChecks(_bounds(spec, planned_ms), ())
+        self._time_checks = RowChecks(_bounds(spec, read.planned_ms), ())
         self._sink_checks = RowChecks(None, spec.partition_columns)
         self._position = range_.start
-        self._place = PartitionId(range_.partition, topic_id)
+        self._place = PartitionId(range_.partition, read.topic_id)
         self._addressed = Addressed(
             spec.pipeline,
             self._place,
-            planned_ms,
-            may_hold_replays=may_hold_replays,
+            read.planned_ms,
+            may_hold_replays=read.may_hold_replays,
             leaves_out_replays=spec.leaves_out_replays,
         )
         self._envelopes = None if spec.envelope is None else EnvelopeReader(spec.envelope)
         self._deletions = _deletions(spec)
-        self._key_places = KeyPlaces(range_.partition, ends, spec.pipeline) if ends else None
+        self._key_places = (
+            KeyPlaces(range_.partition, read.ends, spec.pipeline) if read.ends else None
+        )
         self._records = 0
         self._tombstones = 0
         self._envelope_count = 0
         self._bytes = 0
         self._last_timestamp_ms = -1
         self._bad_runs = BadRuns()
-        self._bad = BadRecords(spec.dead_letter_limit, range_count)
+        self._bad = BadRecords(spec.dead_letter_limit, read.range_count)
         self._event_times = EventTimeSamples(spec.event_time)
         self._late = LateEvents(
             spec.late,
             spec.event_time,
-            _late_before_us(spec, event_us),
+            _late_before_us(spec, read.event_us),
             is_replayed=self._addressed.is_replayed,
             side_rows=self._side_rows,
         )
         self._tally = RangeTally(spec.ledger, range_.partition) if spec.ledger else None
         self._read_listener = read_listener
-
-    @classmethod
-    def of(
-        cls,
-        spec: SourceSpec,
-        read: ReadRange,
-        range_: OffsetRange,
-        read_listener: ReadListener | None,
-    ) -> RangeReader:
-        """Returns the reader of a range, as it was planned."""
-        return cls(
-            spec,
-            range_,
-            read.planned_ms,
-            topic_id=read.topic_id,
-            may_hold_replays=read.may_hold_replays,
-            event_us=read.event_us,
-            range_count=read.range_count,
-            ends=read.ends,
-            read_listener=read_listener,
-        )
 
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""
@@ -303,98 +278,115 @@ class RangeReader:
         undivided: Mapping[int, Rejection] | None = None,
         deletions: Sequence[Record] = (),
     ) -> tuple[pa.Table, Sequence[Record]]:
-        values = [record.value() for record in records]
         written = record_values(records, self._spec.format)
         decoded = decode_others(self._decoder, written, undivided or {})
-        decoded = self._time_checks.applied(decoded, len(values))
-        self._records += len(records) + len(deletions)
-        sizes = value_bytes(values)
+        decoded = self._time_checks.applied(decoded, len(records))
+        chunk = EventChunk(records, deletions, decoded)
+        for stage in self._STAGES:
+            stage(self, chunk)
+        return chunk.rows, chunk.events
+
+    def _count_in(self, chunk: EventChunk) -> None:
+        sizes = value_bytes([record.value() for record in chunk.records])
+        self._records += len(chunk.records) + len(chunk.deletions)
         self._bytes += int(sizes.sum())
-        undecoded = list(decoded.rejected)
-        events: Sequence[Record] = records
-        places: Sequence[int] = range(len(records))
-        if undecoded:
-            places = np.delete(places, undecoded).tolist()
-            events = [records[i] for i in places]
-            if self._tally:
-                self._tally.rejected(Fate.DEAD, sizes[undecoded])
-            sizes = np.delete(sizes, undecoded)
-        # The late ones too: where they go must not change what the clock says.
-        self._event_times.add(decoded.rows)
-        on_time = self._late.without(decoded.rows, events)
-        on_time, refused = self._for_sink(on_time, len(events))
-        bad = sorted([*undecoded, *(places[i] for i in refused)])
-        self._bad_runs = self._bad_runs.then(BadRuns.of(bad, len(records)))
-        rejected = decoded.rejected | {places[i]: why for i, why in on_time.rejected.items()}
-        letters = (_dead_letter(records[i], self._range, *why) for i, why in rejected.items())
-        self._bad.take(letters, self._bad_runs.longest)
-        if self._deletions is not None and deletions:
-            deleted = self._deletions.rows(deletions)
-            if self._tally:
-                no_bytes = np.zeros(len(deletions), np.int64)
-                came_in = self._tally.columns(deleted, deletions, no_bytes)
-                self._tally.add(Hop.READ, Fate.IN, came_in)
-            on_time = self._deletions.merged(on_time, deleted, deletions)
-        rows = _with_source_columns(on_time.rows, on_time.records, self._place, self._spec)
-        if self._tally:
-            columns = self._count(self._tally, decoded.rows, events, sizes, on_time)
-            if self._spec.adds_lineage:
-                number, partition = self._spec.number, self._range.partition.partition
-                rows = rows.append_column(LINEAGE, lineage_column(number, partition, columns))
-        return rows, on_time.records
+        if self._tally is None:
+            return
+        if chunk.bad:
+            self._tally.rejected(Fate.DEAD, sizes[chunk.bad])
+            sizes = sizes[chunk.places]
+        chunk.counted = self._tally.columns(chunk.rows, chunk.events, sizes)
+        self._tally.add(Hop.READ, Fate.IN, chunk.counted)
 
-    def _count(
-        self,
-        tally: RangeTally,
-        rows: pa.Table,
-        records: Sequence[Record],
-        sizes: Integers,
-        on_time: OnTime,
-    ) -> LedgerColumns:
-        """Counts accepted rows for the ledger, and those that go on, which are looked at again.
+    def _sample_times(self, chunk: EventChunk) -> None:
+        self._event_times.add(chunk.rows)
 
-        Returns:
-            what was counted of those that go on.
-        """
-        columns = tally.columns(rows, records, sizes)
-        tally.add(Hop.READ, Fate.IN, columns)
-        going_on = columns
-        if on_time.diverted:
-            reasons = {i: reason for i, (reason, _) in on_time.rejected.items()}
-            dead = [i for i in on_time.diverted if reasons.get(i, LATE_EVENT) != LATE_EVENT]
-            late = [i for i in on_time.diverted if reasons.get(i, LATE_EVENT) == LATE_EVENT]
-            tally.add(Hop.READ, Fate.DEAD, columns.take(np.array(dead, np.int64)))
-            tally.add(Hop.READ, self._spec.late.fate, columns.take(np.array(late, np.int64)))
-        # By what goes on, not by what is said to be late: else one that is lost would not be seen.
-        if on_time.records is not records:
-            staying = value_bytes([record.value() for record in on_time.records])
-            going_on = tally.columns(on_time.rows, on_time.records, staying)
-        tally.add(Hop.READ, Fate.OUT, going_on)
-        if self._read_listener is not None:
-            self._read_listener.expect(tally, going_on)
-        return going_on
+    def _divert_late(self, chunk: EventChunk) -> None:
+        on_time = self._late.without(chunk.rows, chunk.events)
+        self._leave_out(chunk, on_time.diverted, on_time.rejected)
+        chunk.rows, chunk.events = on_time.rows, on_time.records
 
-    def _for_sink(self, on_time: OnTime, events: int) -> tuple[OnTime, Collection[int]]:
-        """Rejects events that the sink can't take; of the late ones, another sink decides.
-
-        Args:
-            on_time: those that go to the sink.
-            events: how many there were with the late ones.
-
-        Returns:
-            The others, and the indices of the rejected ones.
-        """
-        decoded = Decoded(on_time.rows, {})
+    def _check_for_sink(self, chunk: EventChunk) -> None:
+        decoded = Decoded(chunk.rows, {})
         if self._deletions is not None:
-            decoded = self._deletions.checked(on_time.rows, on_time.records)
-        judged = self._sink_checks.applied(decoded, len(on_time.records))
-        if not judged.rejected:
-            return on_time, ()
-        staying = [i for i in range(events) if i not in on_time.diverted]
-        refused = {staying[i]: why for i, why in judged.rejected.items()}
-        records = [record for i, record in enumerate(on_time.records) if i not in judged.rejected]
-        rejected = {**on_time.rejected, **refused}
-        return OnTime(judged.rows, records, rejected, {*on_time.diverted, *refused}), refused
+            decoded = self._deletions.checked(chunk.rows, chunk.events)
+        judged = self._sink_checks.applied(decoded, len(chunk.events))
+        if judged.rejected:
+            chunk.bad += [chunk.places[i] for i in judged.rejected]
+            self._leave_out(chunk, judged.rejected, judged.rejected)
+            chunk.rows = judged.rows
+            chunk.events = [r for i, r in enumerate(chunk.events) if i not in judged.rejected]
+
+    def _leave_out(
+        self, chunk: EventChunk, indices: Collection[int], reasons: Mapping[int, Rejection]
+    ) -> None:
+        """Notes why events that are left leave a chunk now, and counts where they go."""
+        if not indices:
+            return
+        if self._tally is not None and chunk.counted is not None:
+            is_dead = [reasons.get(i, (LATE_EVENT, ""))[0] != LATE_EVENT for i in indices]
+            left_out = np.fromiter(indices, np.int64)
+            dead, late = left_out[is_dead], left_out[np.invert(is_dead)]
+            self._tally.add(Hop.READ, Fate.DEAD, chunk.counted.take(dead))
+            self._tally.add(Hop.READ, self._spec.late.fate, chunk.counted.take(late))
+            staying = np.delete(np.arange(len(chunk.places)), left_out)
+            chunk.counted = chunk.counted.take(staying)
+        chunk.rejected |= {chunk.places[i]: why for i, why in reasons.items()}
+        chunk.places = np.delete(chunk.places, list(indices)).tolist()
+
+    def _reject(self, chunk: EventChunk) -> None:
+        bad = BadRuns.of(sorted(chunk.bad), len(chunk.records))
+        self._bad_runs = self._bad_runs.then(bad)
+        rejected = chunk.rejected.items()
+        letters = (_dead_letter(chunk.records[i], self._range, *why) for i, why in rejected)
+        self._bad.take(letters, self._bad_runs.longest)
+
+    def _add_deletions(self, chunk: EventChunk) -> None:
+        if self._deletions is None or not chunk.deletions:
+            return
+        deleted = self._deletions.rows(chunk.deletions)
+        if self._tally is not None:
+            no_bytes = np.zeros(len(chunk.deletions), np.int64)
+            came_in = self._tally.columns(deleted, chunk.deletions, no_bytes)
+            self._tally.add(Hop.READ, Fate.IN, came_in)
+        chunk.rows, chunk.events = self._deletions.merged(
+            chunk.rows, chunk.events, deleted, chunk.deletions
+        )
+
+    def _count_out(self, chunk: EventChunk) -> None:
+        if self._tally is None or chunk.counted is None:
+            return
+        # By what is left, not by what was left out: else one that is lost would not be seen.
+        if chunk.events is not chunk.decoded:
+            sizes = value_bytes([record.value() for record in chunk.events])
+            chunk.counted = self._tally.columns(chunk.rows, chunk.events, sizes)
+        self._tally.add(Hop.READ, Fate.OUT, chunk.counted)
+        if self._read_listener is not None:
+            self._read_listener.expect(self._tally, chunk.counted)
+
+    def _add_columns(self, chunk: EventChunk) -> None:
+        chunk.rows = _with_source_columns(chunk.rows, chunk.events, self._place, self._spec)
+        if self._spec.adds_lineage and chunk.counted is not None:
+            number, partition = self._spec.number, self._range.partition.partition
+            column = lineage_column(number, partition, chunk.counted)
+            chunk.rows = chunk.rows.append_column(LINEAGE, column)
+
+    _STAGES: tuple[Callable[[RangeReader, EventChunk], None], ...] = (
+        # Before an event leaves: what came in is counted, wherever it goes.
+        _count_in,
+        # The late ones too: where they go must not change what the clock says.
+        _sample_times,
+        # Before the sink is asked: of late events, another sink decides.
+        _divert_late,
+        _check_for_sink,
+        # After all checks: one run of bad records may have failed different ones.
+        _reject,
+        # After the checks of events, which deletions are not.
+        _add_deletions,
+        # Of all rows that the sink gets, by the event's columns: others may have their names.
+        _count_out,
+        _add_columns,
+    )
 
     def _side_rows(self, rows: pa.Table, records: Sequence[Record]) -> pa.Table:
         metadata = self._spec.late.metadata

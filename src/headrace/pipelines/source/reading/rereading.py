@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model import OffsetRange
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.pipelines.source.reading.reader import RangeReader
+from headrace.pipelines.source.reading.reader import RangeReader, ReadRange
 from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.runtime.cleanup import cleaning_up_after_failure
@@ -51,8 +51,7 @@ def read_report(
 
     Late events among them go to the side table all the same.
     """
-    reader = RangeReader(
-        spec,
+    read = ReadRange(
         range_,
         end.planned_ms,
         topic_id=end.topic_id,
@@ -60,6 +59,7 @@ def read_report(
         event_us=end.event_us.get(range_.partition.partition),
         range_count=range_count,
     )
+    reader = RangeReader(spec, range_, read)
     with cleaning_up_after_failure(reader.abort):
         for _ in reader.tables():
             pass

@@ -4,13 +4,12 @@ import json
 import random
 
 import pytest
-from tests.contracts.source import spec
+from tests.contracts.source import reader_of, spec
 
 from headrace.model import EpochMillis, OffsetRange, TopicPartition, event_schema
 from headrace.pipelines.late_data.event_clock import EventClock, reached
 from headrace.pipelines.source.offsets import allocate_batch
 from headrace.pipelines.source.planning.feedback import Feedback
-from headrace.pipelines.source.reading.reader import RangeReader
 from headrace.pipelines.source.report import RangeReport
 from headrace.testing.memory import MemoryCluster
 
@@ -123,7 +122,7 @@ def test_a_range_reports_the_event_time_without_its_outlier(tmp_path):
         latest_ahead_us=24 * HOUR_US,
         metadata=(),
     )
-    reader = RangeReader(found, OffsetRange(TopicPartition("t", 0), 0, 500), NOW_MS, topic_id="id")
+    reader = reader_of(found, OffsetRange(TopicPartition("t", 0), 0, 500), NOW_MS, topic_id="id")
     assert sum(table.num_rows for table in reader.tables()) == 500
     samples = reader.report().event_times
     assert reached(samples) == (NOW_MS - 1_000 + 496) * 1000

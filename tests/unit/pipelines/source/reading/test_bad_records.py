@@ -1,12 +1,11 @@
 """What a task keeps of a producer that has turned bad."""
 
 import pytest
-from tests.contracts.source import event, spec
+from tests.contracts.source import event, reader_of, spec
 
 from headrace.model import DeadLetter, DeadLetterLimit, OffsetRange, TopicPartition
 from headrace.pipelines.source.reading import bad_records
 from headrace.pipelines.source.reading.bad_records import BadRecords
-from headrace.pipelines.source.reading.reader import RangeReader
 from headrace.testing.memory import MemoryCluster
 
 NUMBERS = TopicPartition("numbers", 0)
@@ -22,7 +21,7 @@ def reports(tmp_path):
         for value in values:
             cluster.append("numbers", 0, value)
         found = spec(cluster, "numbers", tmp_path, dead_letter_limit=DeadLetterLimit(**limit))
-        reader = RangeReader(found, OffsetRange(NUMBERS, 0, len(values)), 0, topic_id="id")
+        reader = reader_of(found, OffsetRange(NUMBERS, 0, len(values)), 0, topic_id="id")
         for _ in reader.tables():
             pass
         return reader.report()

@@ -6,7 +6,7 @@ import zlib
 
 import pyarrow as pa
 import pytest
-from tests.contracts.source import event, spec
+from tests.contracts.source import event, reader_of, spec
 from tests.unit.pipelines.source.reading.test_reader import Records, UnreadableHeaders
 
 from headrace.ledger.sums import Fate, Hop
@@ -21,7 +21,6 @@ from headrace.model import (
 )
 from headrace.pipelines.ledger.counting.tally import LedgerRule
 from headrace.pipelines.source.planning.feedback import Feedback
-from headrace.pipelines.source.reading.reader import RangeReader
 from headrace.testing.memory import MemoryRecord
 
 NUMBERS = TopicPartition("numbers", 0)
@@ -42,7 +41,7 @@ def reader(tmp_path):
             **{"metadata": (Metadata.OFFSET, Metadata.EVENT_INDEX)} | changes,
             envelope=envelope or ArrayEnvelope(),
         )
-        return RangeReader(declared, OffsetRange(NUMBERS, 0, len(read)), 0, topic_id="id")
+        return reader_of(declared, OffsetRange(NUMBERS, 0, len(read)), 0, topic_id="id")
 
     return of
 

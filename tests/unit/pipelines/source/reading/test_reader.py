@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.contracts.source import event, spec
+from tests.contracts.source import event, reader_of, spec
 
 from headrace import EpochMillis
 from headrace.errors import RecordsDeletedError
@@ -15,7 +15,7 @@ from headrace.ledger.sums import Fate
 from headrace.model import Metadata, OffsetRange, TopicPartition, event_schema
 from headrace.pipelines.ledger.counting.tally import LedgerRule
 from headrace.pipelines.source.datasource import row_schema
-from headrace.pipelines.source.reading.reader import RangeReader, ReadRange, TaskReader
+from headrace.pipelines.source.reading.reader import ReadRange, TaskReader
 from headrace.sinks.api import DELETED
 from headrace.testing.memory import MemoryCluster, MemoryRecord
 
@@ -48,7 +48,7 @@ class Records:
 def reader(tmp_path):
     def of(*records, **changes):
         found = spec(Records(records), "numbers", tmp_path, **changes)
-        return RangeReader(found, OffsetRange(NUMBERS, 0, len(records)), 0, topic_id="id")
+        return reader_of(found, OffsetRange(NUMBERS, 0, len(records)), 0, topic_id="id")
 
     return of
 
@@ -88,7 +88,7 @@ def test_of_a_compacted_topic_each_record_is_a_row_a_dead_letter_or_a_tombstone(
     found = spec(
         Records(records), "numbers", Path("unused"), leaves_out_tombstones=True, ledger=rule
     )
-    reader = RangeReader(found, OffsetRange(NUMBERS, 0, len(kinds)), 0, topic_id="id")
+    reader = reader_of(found, OffsetRange(NUMBERS, 0, len(kinds)), 0, topic_id="id")
     offsets = [row["_offset"] for row in rows(reader)]
     report = reader.report()
     assert offsets == [n for n, kind in enumerate(kinds) if kind == "event"]
@@ -138,7 +138,7 @@ def test_where_tombstones_delete_each_record_is_a_row_in_its_order_or_a_dead_let
     )
     rule = LedgerRule(3600, None, None)
     found = spec(Records(records), "numbers", Path("unused"), null_key=key, ledger=rule)
-    reader = RangeReader(found, OffsetRange(NUMBERS, 0, len(kinds)), 0, topic_id="id")
+    reader = reader_of(found, OffsetRange(NUMBERS, 0, len(kinds)), 0, topic_id="id")
     read = [(row["_offset"], row[key], row[DELETED]) for row in rows(reader)]
     fields = {"n": 1, "name": "name 1"}
     assert read == [
@@ -174,7 +174,7 @@ def test_the_event_time_of_a_row_that_deletes_is_the_timestamp_of_its_record(tmp
         event_time="at",
         null_key="user",
     )
-    reader = RangeReader(found, OffsetRange(NUMBERS, 0, 1), 0, topic_id="id")
+    reader = reader_of(found, OffsetRange(NUMBERS, 0, 1), 0, topic_id="id")
     [row] = rows(reader)
     assert (row["user"], row["at"].timestamp(), row[DELETED]) == ("u", 1_763_000_000.123, True)
 
@@ -226,7 +226,7 @@ def test_records_that_are_gone_name_the_command_of_their_pipeline(tmp_path):
     found = spec(cluster, "numbers", tmp_path)
     remedy = f"`headrace checkpoint reset {found.pipeline} --to table --accept-loss`"
     readers = (
-        RangeReader(found, range_, 0, topic_id="id"),
+        reader_of(found, range_, 0, topic_id="id"),
         TaskReader(found, [ReadRange(range_, 0)]),
     )
     for reader in readers:
