@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from headrace.cli.signals import stop_on_signal
 from headrace.settings import Secret
 
 if TYPE_CHECKING:
+    from headrace.offline_files.loading import LoadStats
     from headrace.offline_files.views import LoadResult
 
 _EXAMPLE = """headrace load-offline-files offline/ --into raw_item=occurrences --dry-run
@@ -82,7 +85,7 @@ def load_offline_files(  # noqa: PLR0913 - one for each option
     from headrace.offline_files.loading import LoadStats
     from headrace.offline_files.run import LoadOptions
     from headrace.offline_files.run import load_offline_files as load
-    from headrace.offline_files.views import LoadResult, loading
+    from headrace.offline_files.views import LoadResult
 
     options = LoadOptions(
         files,
@@ -100,6 +103,16 @@ def load_offline_files(  # noqa: PLR0913 - one for each option
     # Made here, so that what was loaded before a Ctrl-C is shown, too.
     target, figures = postgres or session.project, LoadStats()
     log_to_file(session, log_format)
+    with _between_batches(session) as on_batch:
+        load(options, target, figures, on_batch)
+    return LoadResult(options.source_name, figures, dry_run)
+
+
+@contextmanager
+def _between_batches(session: Session) -> Iterator[Callable[[LoadStats], None]]:
+    """Gives what is called after each batch: it shows the progress, and ends after a signal."""
+    from headrace.offline_files.views import loading
+
     with session.output.live(loading) as show, stop_on_signal(lambda: None) as stop:
 
         def on_batch(progress: LoadStats) -> None:
@@ -109,7 +122,6 @@ def load_offline_files(  # noqa: PLR0913 - one for each option
                 raise KeyboardInterrupt
 
         try:
-            load(options, target, figures, on_batch)
+            yield on_batch
         except KeyboardInterrupt:
             session.exit_code = INTERRUPTED
-    return LoadResult(options.source_name, figures, dry_run)

@@ -77,13 +77,8 @@ def run(  # noqa: PLR0913 - one for each option
     chosen = session.pipelines(pipelines)
     if not chosen:
         raise click.UsageError(_nothing_to_run(tuple(session.project.workers)))
-    # Before Spark is started, which takes seconds.
-    settings = session.settings.sinks
-    extras = {pipeline.sink.extra_for(settings.get(pipeline.sink.kind, {})) for pipeline in chosen}
-    for extra in extras - {""}:
-        require_extra(extra)
     own_metrics = list(dict.fromkeys(metric for pipeline in chosen for metric in pipeline.metrics))
-    deployment = deployment_of(session, master)
+    deployment = deployment_of(session, master, chosen)
     log_to_file(session, log_format)
     with (
         session.output.live(running) as observe,
@@ -243,13 +238,23 @@ def _also_served(observe: Observe, server: MetricsServer | None, own: Sequence[M
     return both
 
 
-def deployment_of(session: Session, master: str | None) -> Deployment:
-    """Returns where pipelines run: on ``master``, or where the settings say."""
+def deployment_of(
+    session: Session, master: str | None, pipelines: Sequence[Pipeline]
+) -> Deployment:
+    """Returns where pipelines run: on ``master``, or where the settings say.
+
+    Raises:
+        ExtraMissingError: if a package is missing that their sinks need.
+    """
     from headrace.pipelines.run.pipeline_run import Deployment
     from headrace.project.services import bootstrap_servers, lake_uri
     from headrace.runtime.java.installation import find_java
 
     settings = session.settings
+    # Before Spark is started, which takes seconds.
+    sinks = [pipeline.sink for pipeline in pipelines]
+    for extra in {sink.extra_for(settings.sinks.get(sink.kind, {})) for sink in sinks} - {""}:
+        require_extra(extra)
     return Deployment(
         bootstrap=bootstrap_servers(settings),
         lake=lake_uri(settings),

@@ -152,28 +152,20 @@ def build(
         SinkError: if the sink can't be opened, or can't take the rows.
         TableMismatchError: if the rows do not fit the table that is there.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import to_arrow_schema
 
     side_driver = _open_side_table(pipeline, context)
     with ExitStack() as opened:
         if side_driver is not None:
             opened.callback(side_driver.close, 0.0)
-        rule = _late_rule(pipeline, side_driver)
-        specs = [
-            replace(
-                source_spec(pipeline, source, context, checkpoint.uri, start),
-                late=replace(rule, metadata=pipeline.side_metadata(source)),
-            )
-            for source in pipeline.sources
-        ]
+        specs = _specs(pipeline, context, checkpoint, start, side_driver)
         join = _join_spec(pipeline, specs, side_driver)
         stepped = None if pipeline.is_fused else _guarded(spark, pipeline, specs, join)
         schema = row_schema(specs[0]) if join is None else join.row_schema()
         if stepped is not None:
             schema = to_arrow_schema(stepped.rows.drop(LINEAGE).schema, timezone="UTC")
         sink = pipeline.sink.open(context.of_sink(pipeline, pipeline.sink), schema)
-        # Both sinks are open now, and Graph.close closes them.
-        opened.pop_all()
+        opened.pop_all()  # both sinks are open now, and Graph.close closes them
     ids = CheckpointIds(pipeline.name, checkpoint.number)
     side_table = None if side_driver is None else SideTable(ids, side_driver)
     committer = BatchCommitter(
@@ -191,17 +183,52 @@ def build(
         on_batch=on_batch,
         takes_behind_as_late=side_driver is not None and _takes_behind_as_late(specs, stepped),
     )
+    manifests = _written(spark, specs, stepped, join, sink.writers)
+    query = query_record(pipeline, manifests)
+    return Graph(manifests, query, sink, side_table, committer, is_join=join is not None)
+
+
+def _specs(
+    pipeline: Pipeline,
+    context: RunContext,
+    checkpoint: Checkpoint,
+    start: Start | None,
+    side_driver: SinkDriver | None,
+) -> list[SourceSpec]:
+    """Returns the topics as the pipeline reads them, with what happens to their late events."""
+    rule = LateRule(
+        allowed_us=microseconds(pipeline.allowed_lateness),
+        to_dead_letters=pipeline.late_data is LateData.DEAD_LETTER,
+        drops=pipeline.late_data is LateData.DROP,
+        writers=None if side_driver is None or pipeline.join is not None else side_driver.writers,
+    )
+    return [
+        replace(
+            source_spec(pipeline, source, context, checkpoint.uri, start),
+            late=replace(rule, metadata=pipeline.side_metadata(source)),
+        )
+        for source in pipeline.sources
+    ]
+
+
+def _written(
+    spark: SparkSession,
+    specs: Sequence[SourceSpec],
+    stepped: SteppedRows | None,
+    join: JoinSpec | None,
+    writers: WriterFactory,
+) -> DataFrame:
+    """Returns the manifests of what tasks write: after steps, of a join, or in the read task."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     if stepped is not None:
         counts_rows = LINEAGE in stepped.rows.columns
         topics = [spec.topic for spec in specs]
-        write = arrow_writer(sink.writers, topics, counts_rows=counts_rows)
-        manifests = map_in_arrow(stepped.rows, write, from_arrow_schema(manifest_schema()))
-    elif join is not None:
-        manifests = _load_join(spark, join, sink.writers)
-    else:
-        manifests = load(spark, replace(specs[0], writers=sink.writers))
-    query = query_record(pipeline, manifests)
-    return Graph(manifests, query, sink, side_table, committer, is_join=join is not None)
+        write = arrow_writer(writers, topics, counts_rows=counts_rows)
+        return map_in_arrow(stepped.rows, write, from_arrow_schema(manifest_schema()))
+    if join is not None:
+        return _load_join(spark, join, writers)
+    return load(spark, replace(specs[0], writers=writers))
 
 
 def _takes_behind_as_late(specs: Sequence[SourceSpec], stepped: SteppedRows | None) -> bool:
@@ -265,15 +292,6 @@ def _open_side_table(pipeline: Pipeline, context: RunContext) -> SinkDriver | No
     topic = first.topic
     schema = row_columns(topic.schema, pipeline.side_metadata(first))
     return sink.open(context.of_sink(pipeline, sink), schema)
-
-
-def _late_rule(pipeline: Pipeline, side_driver: SinkDriver | None) -> LateRule:
-    return LateRule(
-        allowed_us=microseconds(pipeline.allowed_lateness),
-        to_dead_letters=pipeline.late_data is LateData.DEAD_LETTER,
-        drops=pipeline.late_data is LateData.DROP,
-        writers=None if side_driver is None or pipeline.join is not None else side_driver.writers,
-    )
 
 
 def source_spec(

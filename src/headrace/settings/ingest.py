@@ -64,6 +64,12 @@ def ingest_settings(ingest: Table) -> IngestSettings:
         spool_segment_seconds=spool.positive("segment_seconds", default.spool_segment_seconds),
         spool_budget_bytes=spool.integer("budget_bytes", default.spool_budget_bytes),
     )
+    _check_together(ingest, settings)
+    return settings
+
+
+def _check_together(ingest: Table, settings: IngestSettings) -> None:
+    """Reports values of which each is allowed, and all of them together are not."""
     if settings.max_decoded_bytes < settings.max_body_bytes:
         ingest.report(
             "max_decoded_bytes", "ingest.max_decoded_bytes is below ingest.max_body_bytes"
@@ -78,7 +84,6 @@ def ingest_settings(ingest: Table) -> IngestSettings:
         ingest.report(
             "linger_seconds", "ingest.linger_seconds is not below ingest.deadline_seconds"
         )
-    return settings
 
 
 def _redis(ingest: Table) -> SecretUrl | None:

@@ -159,14 +159,7 @@ class EventProducer:
             self._open(declared)
         # Not only at the flush: this event must not overtake an earlier one of its key.
         self._require_deliveries(declared.name)
-        _check_header_names(declared, headers)
-        try:
-            text = event_text(declared, event)
-        except InvalidRecordError as error:
-            raise EventRejectedError(declared.name, error.reason, error.detail) from error
-        record = self._checks[declared.name](text, headers)
-        if isinstance(record, ProblemDetails):
-            raise EventRejectedError(declared.name, record.code, record.detail)
+        record = self._record(declared, event, headers)
         self._events += 1
         self._producers[largest_message(declared)].send(
             declared.name,
@@ -176,6 +169,17 @@ class EventProducer:
             headers=headers,
             label=self._events,
         )
+
+    def _record(self, declared: Topic, event: object, headers: Headers) -> Accepted:
+        _check_header_names(declared, headers)
+        try:
+            text = event_text(declared, event)
+        except InvalidRecordError as error:
+            raise EventRejectedError(declared.name, error.reason, error.detail) from error
+        record = self._checks[declared.name](text, headers)
+        if isinstance(record, ProblemDetails):
+            raise EventRejectedError(declared.name, record.code, record.detail)
+        return record
 
     def flush(self) -> None:
         """Waits until Kafka has acknowledged every event, for 3 minutes at most.

@@ -165,15 +165,7 @@ def produce_lines(
     sender = CountingProducer(config, largest_message(project.topics[topic]))
     run = _Run(project, topic, options, sender)
     state = run.send_all(read_lines(file, stop), observe)
-    while len(sender):
-        sender.poll(_WAIT_SECONDS)
-        observe(run.progress())
-    # Whatever ended the reading: events that may be missing matter more.
-    if sender.failures:
-        state = "failed"
-    elif state == "finished" and stop.is_set():
-        state = "interrupted"
-    return run.result(state)
+    return run.answered(state, observe, stop)
 
 
 def _writer(project: LoadedProject, topic: str) -> str:
@@ -251,6 +243,20 @@ class _Run:
                 shown = time.monotonic()
                 observe(self.progress())
         return "finished"
+
+    def answered(
+        self, state: ProduceState, observe: ObserveProduce, stop: threading.Event
+    ) -> ProduceResult:
+        """Returns what became of the lines, once Kafka has answered for all."""
+        while len(self._sender):
+            self._sender.poll(_WAIT_SECONDS)
+            observe(self.progress())
+        # Whatever ended the reading: events that may be missing matter more.
+        if self._sender.failures:
+            state = "failed"
+        elif state == "finished" and stop.is_set():
+            state = "interrupted"
+        return self.result(state)
 
     def progress(self) -> ProduceProgress:
         sent = self._sender.acknowledged[self._topic]

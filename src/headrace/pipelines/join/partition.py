@@ -24,7 +24,7 @@ horizon, are passed over; an index with events that its state does not name is r
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.pipelines.join.declaration import Match
@@ -32,7 +32,7 @@ from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
 from headrace.pipelines.join.index.earlier_index import EarlierIndex
 from headrace.pipelines.join.index.slices import slice_of
 from headrace.pipelines.join.index.sorted_files import sorted_files
-from headrace.pipelines.join.index.state import SegmentFile, StateFolder, facts_of
+from headrace.pipelines.join.index.state import JoinState, SegmentFile, StateFolder, facts_of
 from headrace.pipelines.join.matching import EarlierSnapshot, JoinWindow, matcher_for
 from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.source.report import JoinCounts
@@ -107,10 +107,7 @@ class JoinPartition:
         lasts = matcher.accepted.times_us >= first_after * self._slice_us
         kept = matcher.accepted.where(lasts)
         segments = dict(before.segments) | self._added(kept, start, end)
-        needed = {name: file for name, file in segments.items() if file.newest >= first_after}
-        compacted = self._folder.compacted(needed, self._index, first_after)
-        after = replace(before, segments=compacted, waiting=tuple(result.waiting))
-        self._folder.write(end, after)
+        after = self._written(before, segments, result.waiting, end)
         counts = JoinCounts(
             matched=len(result.matched),
             unmatched=len(result.unmatched),
@@ -133,6 +130,21 @@ class JoinPartition:
             waiting=after.waiting,
             counts=counts,
         )
+
+    def _written(
+        self,
+        before: JoinState,
+        segments: Mapping[str, SegmentFile],
+        waiting: Sequence[KeyedEvent],
+        end: JoinPosition,
+    ) -> JoinState:
+        """Writes the state that a batch ends with, without files that no later batch needs."""
+        first_after = slice_of(end.horizon_us, self._slice_us)
+        needed = {name: file for name, file in segments.items() if file.newest >= first_after}
+        compacted = self._folder.compacted(needed, self._index, first_after)
+        after = replace(before, segments=compacted, waiting=tuple(waiting))
+        self._folder.write(end, after)
+        return after
 
     def _added(
         self, events: KeyedEvents, start: JoinPosition, end: JoinPosition

@@ -11,7 +11,6 @@ from headrace.cli import parameters
 from headrace.cli.session import INTERRUPTED, Session, command, log_to_file
 from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.pipelines.commands import deployment_of
-from headrace.runtime.extras import require_extra
 from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
@@ -88,24 +87,14 @@ def reprocess(  # noqa: PLR0913 - one for each option
     request = ReprocessRequest(TimeRange(start, end), tasks, accept_loss)
     if dry_run:
         return plan_reprocessing(session.project, declared, request)
-    sink = declared.sink
-    # Before Spark is started, which takes seconds.
-    if extra := sink.extra_for(session.settings.sinks.get(sink.kind, {})):
-        require_extra(extra)
-    deployment = deployment_of(session, master)
+    deployment = deployment_of(session, master, [declared])
     log_to_file(session, log_format, Subject("pipeline", pipeline))
     with (
         session.output.live(reprocessing) as observe,
         stop_on_signal(lambda: session.output.show(Stopping())) as stop,
     ):
         result: ReprocessResult = beside_main_thread(
-            read_again,
-            session.project,
-            declared,
-            request,
-            deployment,
-            observe=observe,
-            stop=stop,
+            read_again, session.project, declared, request, deployment, observe=observe, stop=stop
         )
     if result.state == "interrupted":
         session.exit_code = INTERRUPTED
