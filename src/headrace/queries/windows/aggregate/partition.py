@@ -28,6 +28,7 @@ from headrace.queries.windows.aggregate.closing import (
 )
 from headrace.queries.windows.aggregate.counts import PartitionCounts
 from headrace.queries.windows.aggregate.plan import AggregatePlan, Plans
+from headrace.queries.windows.aggregate.stage import Stage
 from headrace.queries.windows.aggregate.window import OpenWindow, time_text
 
 _LOG = logging.getLogger("headrace.queries")
@@ -62,7 +63,7 @@ class WindowOutput:
         return [result for window in self.windows for result in window.results]
 
 
-class PartitionAggregator:
+class PartitionAggregator(Stage):
     """The open windows of a partition.
 
     Args:
@@ -71,9 +72,6 @@ class PartitionAggregator:
         restored: the state that was read from the snapshots of the partition.
 
     Attributes:
-        offset: the offset of the next record.
-        topic_id: the id of the topic that the offset belongs to; empty if it is not known.
-        seen: the offset after the last record, and the epoch of the leader that wrote it.
         late: late events, by query; after ten thousand queries, under an empty name.
         faulty: the last reason why records can't be added up, by query; at most a thousand.
     """
@@ -94,7 +92,7 @@ class PartitionAggregator:
         self._clock_ms = 0
         position = restored.position or SnapshotPosition(0, 0, {}, {})
         self._counts = PartitionCounts(position.counts, restored.ended_events)
-        self.offset, self.topic_id, self.seen = position.offset, position.topic_id, position.seen
+        super().__init__(position.offset, position.topic_id, position.seen)
         # An event clock that other partitions have read does not go back, though records are
         # taken again.
         told_us = restored.answered.event_us if restored.answered else {}
@@ -204,7 +202,8 @@ class PartitionAggregator:
                 long ago may still come.
         """
         if may_forget:
-            self._forget(now_ms)
+            for window_id in list(self._over(now_ms)):
+                del self._ended[window_id]
         ticks = list(self._ticks.values())
         late = dict(self.late)
         return SnapshotPosition(
@@ -415,11 +414,6 @@ class PartitionAggregator:
         if window.changed_ms >= window.emitted_ms:
             self._await_early(window)
         self._covered[window.id] = snapshot.offset
-
-    def _forget(self, now_ms: int) -> None:
-        """Drops the publish markers of windows that ended long ago."""
-        for window_id in list(self._over(now_ms)):
-            del self._ended[window_id]
 
     def _over(self, now_ms: int) -> Iterator[WindowId]:
         """Yields the windows whose publish markers are no longer needed, the oldest first.

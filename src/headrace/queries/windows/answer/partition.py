@@ -22,6 +22,7 @@ from headrace.queries.records.ended import (
 )
 from headrace.queries.records.result import QueryResult, ResultKind
 from headrace.queries.records.snapshots import AnswerPosition
+from headrace.queries.windows.aggregate.stage import Stage
 from headrace.queries.windows.aggregate.window import time_text
 from headrace.queries.windows.answer.counts import PartitionResultCounts
 from headrace.queries.windows.answer.signals import QuerySignals
@@ -56,7 +57,7 @@ class _WaitingWindow:
     is_copied: bool = field(default=False, compare=False)
 
 
-class PartitionAnswers:
+class PartitionAnswers(Stage):
     """The ended windows of a partition that wait for their turn in the results.
 
     Args:
@@ -65,11 +66,6 @@ class PartitionAnswers:
         watched: the queries that have results for windows without events.
         position: the position to continue at; ``None`` to start at the beginning.
         silence: the loss-of-signal state of queries, from the snapshots.
-
-    Attributes:
-        offset: the offset of the next record.
-        topic_id: the id of the topic that the offset belongs to; empty if it is not known.
-        seen: the offset after the last record, and the epoch of the leader that wrote it.
     """
 
     def __init__(
@@ -89,7 +85,7 @@ class PartitionAnswers:
         self._taken = known.offset
         self._began = None if position is None else position.began
         self._is_restored = position is None
-        self.offset, self.topic_id, self.seen = known.first_offset, known.topic_id, known.seen
+        super().__init__(known.first_offset, known.topic_id, known.seen)
         self._waiting: dict[str, list[_WaitingWindow]] = {}
         self._by_original: dict[int, _WaitingWindow] = {}
         self._waiting_matches: Counter[str] = Counter()

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import confluent_kafka
 from confluent_kafka import KafkaException
@@ -129,9 +129,9 @@ class AggregatorInstance:
         for owned in self._owned.values():
             faulty |= owned.aggregator.faulty
             late.update(owned.aggregator.late)
-            for topic, counts in owned.counts.items():
+            for topic, counts in owned.written.counts.items():
                 unbalanced[topic] += counts.unbalanced
-            for topic, result_counts in owned.result_counts.items():
+            for topic, result_counts in owned.written.result_counts.items():
                 unbalanced[topic] += result_counts.unbalanced
             for topic, reached_us in owned.aggregator.event_us.items():
                 event_us[topic] = min(reached_us, event_us.get(topic, reached_us))
@@ -140,7 +140,7 @@ class AggregatorInstance:
             state=State.WAITING if self._waiting else State.RUNNING,
             reason=self._waiting,
             records=self._records,
-            results=self._results + sum(owned.results for owned in self._owned.values()),
+            results=self._results + sum(owned.written.results for owned in self._owned.values()),
             windows=sum(owned.aggregator.windows for owned in self._owned.values()),
             owned=tuple(self._owned),
             uncovered=self._uncovered,
@@ -269,7 +269,7 @@ class AggregatorInstance:
         reader_check = ReaderCheck(
             self._queries.ended_topic, self._owned, self._timing.max_silence_seconds
         )
-        while not self._ending.is_set() and self._has(lease.partitions):
+        while not self._ending.is_set() and list(lease.partitions or ()) == list(self._owned):
             for messages in _at_hand(reader, self._timing.take_seconds):
                 idle_check.check(reader, has_received=bool(messages))
                 for message in messages:
@@ -286,45 +286,48 @@ class AggregatorInstance:
             self._show(observe)
 
     def _take(self, message: confluent_kafka.Message, reader_check: ReaderCheck) -> None:
-        error = message.error()
+        place = TopicPartition(message.topic() or "", int(message.partition() or 0))
+        offset, error = int(message.offset() or 0), message.error()
         if error is not None:
-            if meaning(error) is Meaning.END:
-                # A transaction ends with a control record, which has an offset and is not read.
-                stage = self._owned[_number(message)].stage(message.topic() or "")
-                stage.offset = max(stage.offset, _offset(message))
-            elif meaning(error) is Meaning.NO_RECORD:
-                place = TopicPartition(message.topic() or "", _number(message))
-                stage = self._owned[place.partition].stage(place.topic)
-                raise deleted_error(self._queries, place, stage.offset)
-            elif meaning(error) is Meaning.TRUNCATED:
-                place = TopicPartition(message.topic() or "", _number(message))
-                raise truncated_error(self._queries, place, cut_offset(error) or 0)
-            elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
-                raise KafkaException(error)
+            self._take_error(error, place, offset)
             return
-        value = message.value() or b""
-        owned, offset = self._owned[_number(message)], _offset(message)
-        is_ended = message.topic() == self._queries.ended_topic
+        owned, value = self._owned[place.partition], message.value() or b""
+        is_ended = place.topic == self._queries.ended_topic
         if is_ended:
-            reader_check.received(_number(message))
+            reader_check.received(place.partition)
         try:
             record: EndedRecord | MatchedRecord = (
                 decode_ended(value, self._queries.partitions) if is_ended else decode_matched(value)
             )
-        except ValueError as error:
-            _LOG.error("%s is left out: it is no record of headrace: %s", _place(message), error)
+        except ValueError as fault:
+            _LOG.error(
+                "Record %d of %s is left out: it is no record of headrace: %s",
+                *(offset, place, fault),
+            )
             return
-        stage = owned.stage(message.topic() or "")
-        # Ended windows that wait are read again after a start.
-        stage.seen = max(stage.seen, Seen(offset + 1, epoch_of(message)))
+        owned.stage(place.topic).note_seen(Seen(offset + 1, epoch_of(message)))
         if isinstance(record, WindowResults | PartitionClocks):
             owned.take_ended(record, offset, message.timestamp()[1])
         else:
             owned.take(record, offset, now_in_ms())
             self._records += 1
 
-    def _has(self, partitions: range | None) -> bool:
-        return list(partitions or ()) == list(self._owned)
+    def _take_error(
+        self, error: confluent_kafka.KafkaError, place: TopicPartition, offset: int
+    ) -> None:
+        match meaning(error):
+            case Meaning.END:
+                # A transaction ends with a control record, which has an offset and is not read.
+                self._owned[place.partition].stage(place.topic).skip_to(offset)
+            case Meaning.NO_RECORD:
+                stage = self._owned[place.partition].stage(place.topic)
+                raise deleted_error(self._queries, place, stage.offset)
+            case Meaning.TRUNCATED:
+                raise truncated_error(self._queries, place, cut_offset(error) or 0)
+            case Meaning.UNREACHABLE | Meaning.TRANSIENT:
+                pass
+            case _:
+                raise KafkaException(error)
 
     def _end_quiet_topics(self, ends: TopicEnds) -> None:
         """Moves the event clocks of idle topics on, and ends the windows that are due."""
@@ -334,7 +337,7 @@ class AggregatorInstance:
                     owned.end_if_quiet(topic, end, now_in_ms())
 
     def _close(self) -> None:
-        self._results += sum(owned.results for owned in self._owned.values())
+        self._results += sum(owned.written.results for owned in self._owned.values())
         for owned in self._owned.values():
             owned.close()
         self._owned.clear()
@@ -349,15 +352,3 @@ def _at_hand(
         yield messages
         if len(messages) < _MAX_RECORDS:
             return
-
-
-def _place(message: Any) -> str:
-    return f"{message.topic()}/{message.partition()}:{message.offset()}"
-
-
-def _number(message: Any) -> int:
-    return int(message.partition())
-
-
-def _offset(message: Any) -> int:
-    return int(message.offset())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
 from headrace.kafka.client.client import ClientConfig, high_watermarks
-from headrace.kafka.read.open_transactions import OPEN_TRANSACTION_SECONDS
 from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import TransactionalProducer
 from headrace.model import TopicPartition
@@ -20,6 +19,7 @@ from headrace.queries.records.ended import EndedRecord, PartitionClocks
 from headrace.queries.records.matched import MatchedRecord, Tick, WindowId
 from headrace.queries.records.result import QueryResult
 from headrace.queries.records.snapshots import (
+    Restored,
     WindowSnapshot,
     encode_markers,
     encode_silence,
@@ -29,19 +29,71 @@ from headrace.queries.windows.aggregate.partition import PartitionAggregator, Wi
 from headrace.queries.windows.aggregate.plan import Plans
 from headrace.queries.windows.answer.partition import PartitionAnswers
 from headrace.queries.windows.answer.silent import WatchedQueries
+from headrace.queries.windows.instance.catch_up import PartitionCatchUp
 from headrace.queries.windows.instance.quiet import QuietTopics
 from headrace.queries.windows.instance.restoring import read_snapshots
 from headrace.queries.windows.instance.topic_ends import TopicEnd
 
 # At this interval, snapshots of the windows that have changed are written.
 SNAPSHOT_SECONDS = 5.0
-_LOG = logging.getLogger("headrace.queries")
 # At this interval, the clocks are written even if nothing else has changed.
 _CLOCKS_SECONDS = 1.0
 
 
+@dataclass
+class WrittenOutput:
+    """What a partition has written, and when; times are those of the monotonic clock, in seconds.
+
+    Attributes:
+        results: the number of results written.
+        counts: the match counts, by topic, as of the last snapshot.
+        result_counts: the match counts of ended windows, by topic, as they were last written.
+        event_us: the event clocks that other partitions know, by topic.
+        clocks_at: when clocks were written.
+        snapshot_at: when a snapshot of the windows that had changed was written.
+        base_at: when snapshots of all open windows were written.
+        base: the offset of the snapshots topic at that time.
+        since_ms: when the partition began to count ``matches``, in milliseconds since 1970.
+        matches: the matches in windows that have ended, by partition of the results and topic.
+    """
+
+    results: int = 0
+    counts: Mapping[str, TopicCounts] = field(default_factory=dict)
+    result_counts: Mapping[str, ResultCounts] = field(default_factory=dict)
+    event_us: Mapping[str, int] = field(default_factory=dict)
+    clocks_at: float = 0.0
+    snapshot_at: float = 0.0
+    base_at: float = 0.0
+    base: int = 0
+    since_ms: int | None = None
+    matches: dict[int, Counter[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, restored: Restored) -> WrittenOutput:
+        """Returns what the snapshots say that former instances have written."""
+        base = 0 if restored.position is None else restored.position.base
+        if restored.answered is None:
+            return cls(base=base)
+        sent = restored.answered.sent.items()
+        matches = {number: Counter(by_topic) for number, by_topic in sent}
+        return cls(base=base, since_ms=restored.answered.since_ms, matches=matches)
+
+
 class OwnedPartition:
     """Takes the records of a partition, and writes results and snapshots.
+
+    Its parts, in the order in which a matched event passes them:
+
+    1. ``aggregator`` adds matched records to open windows. A window ends by the event clock of its
+       topic, which ``QuietTopics`` advances while the topic is idle, or by the wall clock, unless
+       ``PartitionCatchUp`` is behind.
+    2. What has ended is written to the topic of ended windows, to the partition of the query.
+    3. ``answers`` takes the ended windows of this partition, and puts their results in order.
+    4. :meth:`write` writes both outputs in one transaction, with the clocks by which ``answers`` of
+       all partitions know that nothing earlier comes. A snapshot is in transactions after it.
+
+    The producer comes before all of them: it fences the previous instance, so that the snapshots
+    that are read then can't change any more.
 
     Used on one thread. It can't be used after it has raised an error.
 
@@ -60,9 +112,7 @@ class OwnedPartition:
             within seconds.
         aggregator: the open windows.
         answers: the ended windows that wait for their turn in the results.
-        results: the number of results written.
-        counts: the match counts, by topic, as of the last snapshot.
-        result_counts: the match counts of ended windows, by topic, as they were last written.
+        written: what was written, and when.
         is_new: whether there is no snapshot, so that the partition starts at the first record.
 
     Raises:
@@ -83,8 +133,6 @@ class OwnedPartition:
         on_wait: Callable[[], None] = lambda: None,
     ) -> None:
         self._config, self._queries, self._partition = config, queries, partition
-        self._snapshots = TopicPartition(queries.snapshots_topic, partition)
-        # This comes first: it fences the previous instance, so the snapshots can't change any more.
         name = f"headrace.{queries.name}.aggregate.{partition}"
         self._producer = TransactionalProducer(config, name, on_wait)
         restored = read_snapshots(config, self._snapshots)
@@ -92,44 +140,31 @@ class OwnedPartition:
         self.answers = PartitionAnswers(
             partition, queries.partitions, watched, restored.answered, restored.silence
         )
-        self.results = 0
-        self._since_ms = restored.answered.since_ms if restored.answered else None
-        sent = restored.answered.sent if restored.answered else {}
-        self._sent = {number: Counter(matches) for number, matches in sent.items()}
-        self.counts: Mapping[str, TopicCounts] = {}
-        self.result_counts: Mapping[str, ResultCounts] = {}
-        self.is_new = restored.position is None
+        self.written, self.is_new = WrittenOutput.of(restored), restored.position is None
+        self._catch_up = PartitionCatchUp(TopicPartition(queries.matched_topic, partition))
         self._quiet = QuietTopics()
         reached_us = self.aggregator.event_us
         for tick in self.aggregator.ticks:
             # The tick has the event clock from before the topic was idle: the clock may be ahead.
             event_us = reached_us.get(tick.topic, tick.event_us)
             self._quiet.take(msgspec.structs.replace(tick, event_us=event_us), _monotonic_ms())
-        self._output: list[WindowOutput] = []
+        self._ended: list[WindowOutput] = []
         self._answered: list[QueryResult] = []
-        self._shown_us: dict[str, int] = {}
         shown = restored.answered.clocks.get(partition) if restored.answered else None
         # The wall clock up to which windows have ended, as it is written to all partitions.
         self._clock_us = 0 if shown is None else shown.clock_us
-        self._catches_up_to = 0
-        self._came_to, self._came_to_at = 0, 0.0
-        self._shown_at = self._snapshot_at = self._base_at = 0.0
-        self._base = 0 if restored.position is None else restored.position.base
+
+    @property
+    def _snapshots(self) -> TopicPartition:
+        return TopicPartition(self._queries.snapshots_topic, self._partition)
 
     def stage(self, topic: str) -> PartitionAggregator | PartitionAnswers:
         """Returns the stage that takes the records of a topic."""
         return self.aggregator if topic == self._queries.matched_topic else self.answers
 
     def catch_up_to(self, offset: int) -> None:
-        """Lets no window end by the wall clock before the matched records up to an offset.
-
-        They came while no instance had the partition. Without them, windows would lack events that
-        were matched before they closed, and a query would seem to have no events.
-
-        Args:
-            offset: the end of the committed records of the matched topic.
-        """
-        self._catches_up_to, self._came_to_at = offset, time.monotonic()
+        """Keeps windows open until matched records are taken up to the end of those committed."""
+        self._catch_up.start(offset, time.monotonic())
 
     def take(self, record: MatchedRecord, offset: int, now_ms: int) -> None:
         """Takes the next matched record."""
@@ -143,31 +178,12 @@ class OwnedPartition:
 
     def end_by_clock(self, now_ms: int) -> None:
         """Ends the windows that are due by the wall clock, unless records must be taken first."""
-        if not self._catches_up():
+        if not self._is_behind():
             self._keep(self.aggregator.end_by_clock(now_ms))
             self._clock_us = now_ms * 1000
 
-    def _catches_up(self) -> bool:
-        """Returns whether records must be taken before windows end by the wall clock.
-
-        If none has come for a minute and a half, they are not waited for: the log may have been
-        truncated, or its leader does not respond.
-        """
-        offset, now = self.aggregator.offset, time.monotonic()
-        if offset >= self._catches_up_to:
-            return False
-        if offset != self._came_to:
-            self._came_to, self._came_to_at = offset, now
-        if now - self._came_to_at < OPEN_TRANSACTION_SECONDS:
-            return True
-        _LOG.error(
-            "Partition %d of %s is not read up to offset %d: nothing has come for %.0f s after "
-            "offset %d. Windows end by the clock all the same",
-            *(self._partition, self._queries.matched_topic, self._catches_up_to),
-            *(OPEN_TRANSACTION_SECONDS, offset),
-        )
-        self._catches_up_to = 0
-        return False
+    def _is_behind(self) -> bool:
+        return self._catch_up.is_behind(self.aggregator.offset, time.monotonic())
 
     @property
     def topics(self) -> list[str]:
@@ -193,16 +209,16 @@ class OwnedPartition:
             now_ms: the wall clock, in milliseconds since 1970.
             heartbeat: a function that is called before each transaction.
         """
-        now = time.monotonic()
+        now, written = time.monotonic(), self.written
         shows_clocks = (
-            bool(self._output)
-            or self.aggregator.event_us != self._shown_us
-            or now - self._shown_at >= _CLOCKS_SECONDS
+            bool(self._ended)
+            or self.aggregator.event_us != written.event_us
+            or now - written.clocks_at >= _CLOCKS_SECONDS
         )
-        is_snapshot = now - self._snapshot_at >= SNAPSHOT_SECONDS
+        is_snapshot = now - written.snapshot_at >= SNAPSHOT_SECONDS
         if shows_clocks or is_snapshot or self._answered:
             self._send(now_ms, heartbeat, with_copies=is_snapshot)
-            self._shown_at, self._shown_us = now, self.aggregator.event_us
+            written.clocks_at, written.event_us = now, self.aggregator.event_us
         if is_snapshot:
             self._send_snapshot(now_ms, heartbeat)
 
@@ -223,14 +239,13 @@ class OwnedPartition:
 
     def _keep(self, output: WindowOutput) -> None:
         if output:
-            self._output.append(output)
+            self._ended.append(output)
 
     def _send(self, now_ms: int, heartbeat: Callable[[], None], *, with_copies: bool) -> None:
         heartbeat()
-        output, self._output = self._output, []
-        answered, self._answered = self._answered, []
-        self._producer.send(self._records(output, answered, now_ms, with_copies=with_copies))
-        self.results += len(answered)
+        self._producer.send(self._records(now_ms, with_copies=with_copies))
+        self.written.results += len(self._answered)
+        self._ended, self._answered = [], []
 
     def _send_snapshot(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
         """Writes snapshots of the windows that changed, or of all, and then the positions.
@@ -238,33 +253,26 @@ class OwnedPartition:
         The snapshots of all windows may need several transactions. An instance that starts in
         between begins at the earlier positions, and each snapshot says which records it covers.
         """
-        self._snapshot_at = time.monotonic()
+        self.written.snapshot_at = time.monotonic()
         for records in _divided(self._snapshot(now_ms), self.max_transaction_bytes):
             heartbeat()
             self._producer.send(records)
 
-    def _records(
-        self,
-        output: Iterable[WindowOutput],
-        answered: Iterable[QueryResult],
-        now_ms: int,
-        *,
-        with_copies: bool,
-    ) -> Iterator[ProducerRecord]:
-        for result in answered:
+    def _records(self, now_ms: int, *, with_copies: bool) -> Iterator[ProducerRecord]:
+        for result in self._answered:
             key, value = result.query.encode(), msgspec.json.encode(result)
             partition = self._queries.partition_of(key)
             yield ProducerRecord(self._queries.results_topic, key, value, (), partition)
-        for window in output:
-            yield from self._ended_windows(window)
+        for output in self._ended:
+            yield from self._ended_windows(output)
         if with_copies:
             yield from self._copies(now_ms)
-        if self._since_ms is None:
-            self._since_ms = now_ms
-        event_us, clock_us = self.aggregator.event_us, self._clock_us
+        if self.written.since_ms is None:
+            self.written.since_ms = now_ms
+        event_us, since_ms = self.aggregator.event_us, self.written.since_ms
         for partition in range(self._queries.partitions):
-            matches = self._sent.get(partition, Counter())
-            clocks = PartitionClocks(self._partition, event_us, clock_us, self._since_ms, matches)
+            matches = self.written.matches.get(partition, Counter())
+            clocks = PartitionClocks(self._partition, event_us, self._clock_us, since_ms, matches)
             value = msgspec.json.encode(clocks)
             yield ProducerRecord(self._queries.ended_topic, None, value, (), partition)
         yield self._answered_position()
@@ -289,7 +297,8 @@ class OwnedPartition:
                 value = msgspec.json.encode(part)
                 yield ProducerRecord(self._queries.ended_topic, key, value, (), partition)
             if window.matches:
-                self._sent.setdefault(partition, Counter())[window.topic] += window.matches
+                sent = self.written.matches.setdefault(partition, Counter())
+                sent[window.topic] += window.matches
         for marker in output.ended:
             yield self._record(marker.id, msgspec.json.encode(marker))
         for snapshot in output.emitted:
@@ -297,28 +306,29 @@ class OwnedPartition:
 
     def _snapshot(self, now_ms: int) -> Iterator[list[ProducerRecord]]:
         """Yields the records of a snapshot, in lists that must each be in one transaction."""
-        is_base = self._snapshot_at - self._base_at >= self.base_seconds
+        written = self.written
+        is_base = written.snapshot_at - written.base_at >= self.base_seconds
         if is_base:
             # No other producer writes to the partition, so all that follows is after this offset.
-            self._base = high_watermarks(self._config, [self._snapshots])[self._snapshots]
+            written.base = high_watermarks(self._config, [self._snapshots])[self._snapshots]
             for markers in encode_markers(self.aggregator.remembered()):
                 yield [self._record(None, markers)]
             for silence in encode_silence(self.answers.changed_silence(all_queries=True)):
                 yield [self._record(None, silence)]
         for snapshot in self.aggregator.changed(all_windows=is_base):
             yield self._window(snapshot)
-        may_forget = not self._catches_up()
-        position = self.aggregator.position(self._base, now_ms, may_forget=may_forget)
-        self.counts = position.counts
+        may_forget = not self._is_behind()
+        position = self.aggregator.position(written.base, now_ms, may_forget=may_forget)
+        written.counts = position.counts
         # Both positions, since an instance that starts reads from the base on.
         yield [self._record(None, msgspec.json.encode(position)), self._answered_position()]
         if is_base:
-            self._base_at = time.monotonic()
+            written.base_at = time.monotonic()
 
     def _answered_position(self) -> ProducerRecord:
-        event_us, since_ms = self.aggregator.event_us, self._since_ms or 0
-        position = self.answers.position(event_us, since_ms, self._sent)
-        self.result_counts = position.counts
+        event_us, since_ms = self.aggregator.event_us, self.written.since_ms or 0
+        position = self.answers.position(event_us, since_ms, self.written.matches)
+        self.written.result_counts = position.counts
         return self._record(None, msgspec.json.encode(position))
 
     def _window(self, snapshot: WindowSnapshot) -> list[ProducerRecord]:
@@ -326,7 +336,7 @@ class OwnedPartition:
 
     def _record(self, window: WindowId | None, value: bytes) -> ProducerRecord:
         key = None if window is None else "/".join(map(str, window)).encode()
-        return ProducerRecord(self._snapshots.topic, key, value, (), self._partition)
+        return ProducerRecord(self._queries.snapshots_topic, key, value, (), self._partition)
 
 
 def _divided(

@@ -20,8 +20,7 @@ from headrace.kafka.read.log_cuts import Seen
 from headrace.kafka.read.resume import LogState, Position, Recreated, Truncated, verdict, with_cuts
 from headrace.model import TopicPartition
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.windows.aggregate.partition import PartitionAggregator
-from headrace.queries.windows.answer.partition import PartitionAnswers
+from headrace.queries.windows.aggregate.stage import Stage
 from headrace.queries.windows.instance.owned import OwnedPartition
 
 _LOG = logging.getLogger("headrace.queries")
@@ -61,10 +60,14 @@ def place_stages(
                 raise RecordsUnreadableError(str(place), stage.offset, reason)
             if stage.offset < first:
                 if partition.is_new:
-                    _log_deleted(queries, place, first)
+                    _LOG.error(
+                        "%s: there is no snapshot, and records before offset %d of %s are deleted: "
+                        "windows that were open are lost, and later ones lack these records",
+                        *(queries.name, first, place),
+                    )
                 elif topic == queries.matched_topic:
                     raise deleted_error(queries, place, stage.offset)
-                stage.offset = first
+                stage.skip_to(first)
             if topic == queries.matched_topic:
                 partition.catch_up_to(latest)
             places.append(_begin(place, stage.offset, stage.seen))
@@ -75,7 +78,7 @@ def _logs(
     config: ClientConfig,
     queries: StandingQueries,
     live: LivePositions,
-    stages: Mapping[TopicPartition, PartitionAggregator | PartitionAnswers],
+    stages: Mapping[TopicPartition, Stage],
 ) -> dict[TopicPartition, LogState]:
     """Returns the logs of a topic, if they are those of which the stages have taken records."""
     positions = {
@@ -90,9 +93,7 @@ def _logs(
                 raise QueryTopicRecreatedError(place.topic, *ids, queries.snapshots_topic)
             case Truncated(cut) if logs[place].cut is not None:
                 raise truncated_error(queries, place, cut)
-        stage.topic_id = live.topic_id
-        if stage.seen.offset < logs[place].first:
-            stage.seen = Seen(0)  # a log is not compared at a record that is deleted
+        stage.note_topic(live.topic_id, logs[place].first)
     return logs
 
 
@@ -103,14 +104,6 @@ def _begin(place: TopicPartition, offset: int, seen: Seen) -> confluent_kafka.To
     """
     at = min(offset, seen.offset) if seen.epoch >= 0 else offset
     return client_partition(place, at, epoch=seen.epoch)
-
-
-def _log_deleted(queries: StandingQueries, place: TopicPartition, first: int) -> None:
-    _LOG.error(
-        "%s: there is no snapshot, and records before offset %d of %s are deleted: windows that "
-        "were open are lost, and later ones lack these records",
-        *(queries.name, first, place),
-    )
 
 
 def truncated_error(

@@ -17,6 +17,7 @@ from headrace.errors import (
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.windows.instance import instance as instance_module
 from headrace.queries.windows.instance.instance import AggregatorInstance, InstanceTiming
+from headrace.queries.windows.instance.owned import WrittenOutput
 from headrace.queries.windows.instance.reader_check import ReaderCheck
 
 AT_ONCE = InstanceTiming(wait_seconds=0)
@@ -123,9 +124,7 @@ def take_deleted(topic):
     instance._owned[3] = SimpleNamespace(
         stage=stages.get,
         aggregator=SimpleNamespace(faulty={}, late={}, event_us={}, windows=0),
-        counts={},
-        result_counts={},
-        results=0,
+        written=WrittenOutput(),
         close=lambda: None,
     )
     event = Event(KafkaError._AUTO_OFFSET_RESET, topic)

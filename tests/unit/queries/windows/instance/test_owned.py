@@ -136,7 +136,7 @@ def test_queries_that_ask_for_empty_windows_alone_have_no_silence(monkeypatch):
         window = ended_window(watched.registered.id)
         owned.partition.take_ended(window, offset, NOW_MS)
     assert sum(map(len, owned.pass_minutes(2))) < 1_000
-    assert owned.partition.results == 2 * MANY
+    assert owned.partition.written.results == 2 * MANY
 
 
 @pytest.mark.parametrize("after_seconds", [1.0, SNAPSHOT_SECONDS, BASE_SECONDS])

@@ -154,7 +154,7 @@ class Cluster:
             owned = OwnedPartition(self, self.queries, number, self.plans, watched)
             owned.base_seconds, owned.max_transaction_bytes = 12.0, 600
             first = self.first[self.queries.ended_topic, number]
-            owned.answers.offset = max(owned.answers.offset, first)
+            owned.answers.skip_to(first)
             owned.catch_up_to(len(self.matched[number]))
             self.owned[number] = owned
 
