@@ -137,9 +137,9 @@ class Project:
             TopicChangeError: if the topic of queries has settings of another ``max_ttl``.
         """
         require_extra("queries")
-        from headrace.queries.registry.registrations import register_query
+        from headrace.queries.registry.registrations import QueryRegistry
 
-        return register_query(self._loaded, text, queries=queries, query_id=query_id, ttl=ttl)
+        return QueryRegistry(self._loaded, queries).register(text, query_id, ttl)
 
     def update_query(
         self,
@@ -164,9 +164,9 @@ class Project:
                 BrokerUnreachableError, TopicChangeError: as :meth:`register_query` does.
         """
         require_extra("queries")
-        from headrace.queries.registry.registrations import update_query
+        from headrace.queries.registry.registrations import QueryRegistry
 
-        return update_query(self._loaded, query_id, text, ttl, queries=queries)
+        return QueryRegistry(self._loaded, queries).update(query_id, text, ttl)
 
     def registered_queries(self, *, queries: str | None = None) -> list[QueryEntry]:
         """Returns all live, expired and faulty queries, the earliest registration first.
@@ -180,9 +180,9 @@ class Project:
             BrokerUnreachableError: if the brokers do not answer.
         """
         require_extra("queries")
-        from headrace.queries.registry.registrations import registered_queries
+        from headrace.queries.registry.registrations import QueryRegistry
 
-        return registered_queries(self._loaded, queries=queries)
+        return QueryRegistry(self._loaded, queries).entries()
 
     def explain_query(
         self, query_id: str, *, max_events: int = 10_000, queries: str | None = None
@@ -220,9 +220,9 @@ class Project:
             BrokerUnreachableError: if the brokers do not answer.
         """
         require_extra("queries")
-        from headrace.queries.registry.registrations import cancel_query
+        from headrace.queries.registry.registrations import QueryRegistry
 
-        cancel_query(self._loaded, *query_ids, queries=queries)
+        QueryRegistry(self._loaded, queries).cancel(*query_ids)
 
     def query_results(
         self, query_id: str, *, follow: bool = False, queries: str | None = None

@@ -13,6 +13,7 @@ import confluent_kafka
 from tests.in_process import answer
 from tests.integration import instance_thread
 from tests.kafka_topics import make_topic
+from tests.registered import cancel_query, register_query
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import Origin
@@ -27,7 +28,6 @@ from headrace.queries.emit.positions import (
     committed_positions,
 )
 from headrace.queries.emit.run import matched_events_run
-from headrace.queries.registry.registrations import cancel_query, register_query
 from headrace.queries.topics import ensure_query_topics
 from headrace.service.run import RunOptions
 from headrace.settings import KafkaSettings, load_settings

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.integration.emit_project import ALL, CHEAP, FLOW, EmitProject
 from tests.kafka_topics import grow_topic, make_topic
+from tests.registered import registered_queries, update_query
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.kafka.admin.topics import delete_topic
@@ -31,7 +32,6 @@ from headrace.queries.emit.positions import (
 )
 from headrace.queries.emit.rules import EmittingRules
 from headrace.queries.match.held import RegistryReader
-from headrace.queries.registry.registrations import registered_queries, update_query
 from headrace.queries.topics import ensure_query_topics
 
 NEWEST = pa.table(

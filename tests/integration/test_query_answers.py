@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from tests.kafka_topics import make_topic
+from tests.registered import cancel_query, register_query, update_query
 from tests.unit.queries.expected_results import result
 from tests.unit.queries.registry.flow import FLOW, write_project
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
@@ -27,7 +28,6 @@ from headrace.kafka.client.client import admin, client_config, connected_produce
 from headrace.project import load_project
 from headrace.queries.records.matched import Tick
 from headrace.queries.records.snapshots import AnswerPosition, SnapshotPosition
-from headrace.queries.registry.registrations import cancel_query, register_query, update_query
 from headrace.queries.results.explanation import explain_query
 from headrace.queries.results.results import ResultOptions, query_results
 from headrace.queries.topics import ensure_query_topics

@@ -10,6 +10,13 @@ from datetime import UTC, datetime, timedelta
 import confluent_kafka
 import pytest
 from click.testing import CliRunner
+from tests.registered import (
+    cancel_query,
+    register_query,
+    registered_queries,
+    registered_query,
+    update_query,
+)
 from tests.unit.queries.registry.flow import FLOW, write_project
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
@@ -21,17 +28,10 @@ from headrace.model import Topic
 from headrace.project import load_project
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.language import parse_query
-from headrace.queries.registry import registrations as query_registry
+from headrace.queries.registry import writer
 from headrace.queries.registry.followed import FollowedRegistry
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.queries.registry.registrations import (
-    QueryRegistry,
-    cancel_query,
-    register_query,
-    registered_queries,
-    registered_query,
-    update_query,
-)
+from headrace.queries.registry.registrations import QueryRegistry
 from headrace.queries.registry.topic import (
     ensure_registry_topic,
     query_records,
@@ -105,7 +105,7 @@ def test_queries_are_registered_updated_and_cancelled(load, name, config):
 @pytest.fixture
 def write_between(monkeypatch):
     """``write_between(*acts)``: one act before each of the next records is written."""
-    write = query_registry.write_registry
+    write = writer.write_registry
 
     def before_writes(*acts):
         coming = list(acts)
@@ -113,11 +113,11 @@ def write_between(monkeypatch):
         def write_after_another(*record):
             if coming:
                 with monkeypatch.context() as unchanged:
-                    unchanged.setattr(query_registry, "write_registry", write)
+                    unchanged.setattr(writer, "write_registry", write)
                     coming.pop(0)()
             return write(*record)
 
-        monkeypatch.setattr(query_registry, "write_registry", write_after_another)
+        monkeypatch.setattr(writer, "write_registry", write_after_another)
 
     return before_writes
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from rich.console import Console
+from tests.registered import registered_queries, update_query
 from tests.unit.ingest.application import token_with
 from tests.unit.queries.expected_results import result
 from tests.unit.queries.match.clicks import CLICKS
@@ -48,7 +49,6 @@ from headrace.queries.records.ended import PartitionClocks, WindowResults, decod
 from headrace.queries.records.matched import Tick, decode_matched
 from headrace.queries.records.result import result_of
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.queries.registry.registrations import registered_queries, update_query
 from headrace.queries.results.results import newest_results
 from headrace.queries.results.views import listed_results
 from headrace.queries.serve import ProjectQueries

@@ -73,13 +73,11 @@ def register(
     With the id and text of a live query, renews that one. The exit code is 2 if the query is not
     valid, and 3 if its id is taken or no pipeline matches the events of its topic.
     """
-    from headrace.queries.registry.registrations import declared_queries, register_query
+    from headrace.queries.registry.registrations import QueryRegistry, declared_queries
     from headrace.queries.views import WrittenQuery
 
     keep_pandas_out()
-    written = register_query(
-        session.project, _read(text), queries=queries, query_id=query_id, ttl=ttl
-    )
+    written = QueryRegistry(session.project, queries).register(_read(text), query_id, ttl)
     return WrittenQuery(written, declared_queries(session.project, queries).queries_topic)
 
 
@@ -91,10 +89,10 @@ def list_(session: Session, *, queries: str | None) -> QueryList:
     Live ones are checked against the project: a query that no longer fits its topic is faulty.
     Expired ones are shown until their records are deleted.
     """
-    from headrace.queries.registry.registrations import registered_queries
+    from headrace.queries.registry.registrations import QueryRegistry
     from headrace.queries.views import QueryList
 
-    return QueryList(tuple(registered_queries(session.project, queries=queries)))
+    return QueryList(tuple(QueryRegistry(session.project, queries).entries()))
 
 
 @command("headrace query show clicks-a-minute", extra="queries")
@@ -105,10 +103,10 @@ def show(session: Session, query_id: str, *, queries: str | None) -> QueryDetail
 
     The exit code is 2 if the id is unknown.
     """
-    from headrace.queries.registry.registrations import registered_query
+    from headrace.queries.registry.registrations import QueryRegistry
     from headrace.queries.views import QueryDetails
 
-    return QueryDetails(registered_query(session.project, query_id, queries=queries))
+    return QueryDetails(QueryRegistry(session.project, queries).entry(query_id))
 
 
 @command("headrace query update clicks-a-minute --ttl 1h", extra="queries")
@@ -129,12 +127,12 @@ def update(
     `-` reads the text from standard input. The lifetime of the query starts over, and with another
     text its revision is one more. The exit code is 2 if the id is unknown, or the query expired.
     """
-    from headrace.queries.registry.registrations import declared_queries, update_query
+    from headrace.queries.registry.registrations import QueryRegistry, declared_queries
     from headrace.queries.views import WrittenQuery
 
     keep_pandas_out()
     changed = None if text is None else _read(text)
-    written = update_query(session.project, query_id, changed, ttl, queries=queries)
+    written = QueryRegistry(session.project, queries).update(query_id, changed, ttl)
     return WrittenQuery(written, declared_queries(session.project, queries).queries_topic)
 
 
@@ -148,10 +146,10 @@ def cancel(
 
     Where an id is unknown, none is cancelled, and the exit code is 2.
     """
-    from headrace.queries.registry.registrations import cancel_query, declared_queries
+    from headrace.queries.registry.registrations import QueryRegistry, declared_queries
     from headrace.queries.views import CancelledQueries
 
-    cancelled = cancel_query(session.project, *query_ids, queries=queries)
+    cancelled = QueryRegistry(session.project, queries).cancel(*query_ids)
     topic = declared_queries(session.project, queries).queries_topic
     return CancelledQueries(topic, tuple(cancelled))
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import secrets
 import string
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import TypeAlias
 
 from headrace.errors import (
-    HeadraceError,
     NotDeclaredError,
     QueryIdTakenError,
     QueryInvalidError,
@@ -29,32 +27,18 @@ from headrace.queries.declaration import StandingQueries
 from headrace.queries.language import print_query
 from headrace.queries.language.tree import Query
 from headrace.queries.registry.followed import FollowedRegistry
-from headrace.queries.registry.record import (
-    QUERY_ID,
-    QUERY_ID_WORDS,
-    RegisteredQuery,
-    encode_query,
-)
-from headrace.queries.registry.settled import settled_query
+from headrace.queries.registry.record import QUERY_ID, QUERY_ID_WORDS, RegisteredQuery
 from headrace.queries.registry.statements import checked_query
 from headrace.queries.registry.table import FaultyQuery, FirstRecord, QueryTable
-from headrace.queries.registry.topic import (
-    ensure_registry_topic,
-    query_records,
-    write_registry,
-)
+from headrace.queries.registry.writer import RegistryWriter
 from headrace.queries.rules import queries_matched_by
 
 MAX_CLOSE_IDS = 3
 _MAX_COMPARED_IDS = 1_000
-_MAX_WRITES = 5
 _CANCELLED = "it was cancelled; register it again"
 _RANDOM_ID_LENGTH = 12
 # No dash or underscore: an id is not taken for an option, and a double click selects all of it.
 _RANDOM_ID_CHARACTERS = string.ascii_lowercase + string.digits
-
-_Change: TypeAlias = Callable[[RegisteredQuery | None], RegisteredQuery]
-"""Returns the query to write, given the live query (``None`` if the id is free), or raises."""
 
 
 class QueryState(StrEnum):
@@ -126,111 +110,18 @@ def event_topics(project: LoadedProject, name: str) -> dict[str, Topic]:
     }
 
 
-def register_query(
-    project: LoadedProject,
-    text: str,
-    *,
-    queries: str | None = None,
-    query_id: str | None = None,
-    ttl: timedelta | None = None,
-) -> RegisteredQuery:
-    """Registers a query, and returns it with the offset of its record.
-
-    A live query with the same id and text is renewed: its time to live begins again, its revision
-    stays. Clients that register one new id at the same time all succeed, and ``registered_at`` is
-    that of the first record. If their texts differ and are about one topic, the text of the record
-    with the greater offset counts, and has the greater revision.
-
-    Args:
-        project: the project that declares the topic and a pipeline that matches its events.
-        text: text of the query.
-        queries: name of the standing queries; ``None`` if the project declares only one.
-        query_id: id of up to 100 letters, digits, ``-`` and ``_``; ``None`` for a random id.
-        ttl: time to live if the query is not updated; ``None`` for the longest possible.
-
-    Raises:
-        QueryTextError: if the text is no query, or does not fit its topic.
-        QueryInvalidError: if the id or the time to live is invalid.
-        QueryIdTakenError: if a live query with another text has the id, or another client changes
-            the text while the query is renewed.
-        QueryUnmatchedError: if no pipeline matches the events of the topic.
-        NotDeclaredError: if there are no such standing queries.
-        BrokerUnreachableError: if the brokers do not answer.
-        TopicChangeError: if the topic of the registry has settings of another max_ttl.
-    """
-    return QueryRegistry(project, queries).register(text, query_id, ttl)
-
-
-def update_query(
-    project: LoadedProject,
-    query_id: str,
-    text: str | None = None,
-    ttl: timedelta | None = None,
-    *,
-    queries: str | None = None,
-) -> RegisteredQuery:
-    """Renews a live query, optionally with another text; a changed text increments its revision.
-
-    Without a text, the query keeps a text that another client gives it at the same time.
-
-    Raises the errors of :func:`register_query` other than QueryIdTakenError.
-
-    Raises:
-        QueryMissingError: if no live query has the id, or it is cancelled at the same time.
-        QueryInvalidError: also if the text is about another topic.
-    """
-    return QueryRegistry(project, queries).update(query_id, text, ttl)
-
-
-def cancel_query(
-    project: LoadedProject, *query_ids: str, queries: str | None = None
-) -> list[CancelledQuery]:
-    """Cancels live, expired and faulty queries, or none if one of the ids is unknown.
-
-    Raises:
-        QueryMissingError: if an id is unknown.
-        NotDeclaredError: if there are no such standing queries.
-        BrokerUnreachableError: if the brokers do not answer.
-    """
-    return QueryRegistry(project, queries).cancel(*query_ids)
-
-
-def registered_queries(project: LoadedProject, *, queries: str | None = None) -> list[QueryEntry]:
-    """Returns all entries of the registry, the earliest registration first.
-
-    Live queries are checked against the project, some thousands per second. Records that can't be
-    read come last.
-
-    Raises:
-        NotDeclaredError: if there are no such standing queries.
-        BrokerUnreachableError: if the brokers do not answer.
-    """
-    return QueryRegistry(project, queries).entries()
-
-
-def registered_query(
-    project: LoadedProject, query_id: str, *, queries: str | None = None
-) -> QueryEntry:
-    """Returns the registry's entry of a query, checked against the project.
-
-    Raises:
-        QueryMissingError: if the id is unknown.
-        NotDeclaredError: if there are no such standing queries.
-        BrokerUnreachableError: if the brokers do not answer.
-    """
-    return QueryRegistry(project, queries).entry(query_id)
-
-
 class QueryRegistry:
     """The registry of one declaration of standing queries, on the project's cluster.
 
     Records that were read are kept in memory, so each call reads only records that are new since
-    the last call. Methods may be called on any thread; they raise the errors of this module's
-    functions.
+    the last call. Methods may be called on any thread.
 
     Args:
         project: the project that declares the standing queries.
         name: name of the standing queries; ``None`` if the project declares only one.
+
+    Raises:
+        NotDeclaredError: if there are no such standing queries.
     """
 
     def __init__(self, project: LoadedProject, name: str | None = None) -> None:
@@ -246,7 +137,27 @@ class QueryRegistry:
     def register(
         self, text: str, query_id: str | None = None, ttl: timedelta | None = None
     ) -> RegisteredQuery:
-        """Registers a query: see :func:`register_query`."""
+        """Registers a query, and returns it with the offset of its record.
+
+        A live query with the same id and text is renewed: its time to live starts over, its
+        revision stays. Clients that register one new id at the same time all succeed, and
+        ``registered_at`` is that of the first record. If their texts differ and are about one
+        topic, the text of the record with the greater offset counts, and has the greater revision.
+
+        Args:
+            text: text of the query.
+            query_id: id of up to 100 letters, digits, ``-`` and ``_``; ``None`` for a random id.
+            ttl: time to live if the query is not updated; ``None`` for the longest possible.
+
+        Raises:
+            QueryTextError: if the text is no query, or does not fit its topic.
+            QueryInvalidError: if the id or the time to live is invalid.
+            QueryIdTakenError: if a live query with another text has the id, or another client
+                changes the text while the query is renewed.
+            QueryUnmatchedError: if no pipeline matches the events of the topic.
+            BrokerUnreachableError: if the brokers do not answer.
+            TopicChangeError: if the topic of the registry has settings of another max_ttl.
+        """
         chosen = query_id
         if chosen is None:
             characters = (secrets.choice(_RANDOM_ID_CHARACTERS) for _ in range(_RANDOM_ID_LENGTH))
@@ -276,12 +187,21 @@ class QueryRegistry:
                 text_changed_at=now if is_taken else before.text_changed_at,
             )
 
-        return self._write(change, live, next_offset)
+        return RegistryWriter(self._config, self._queries).write(change, live, next_offset)
 
     def update(
         self, query_id: str, text: str | None = None, ttl: timedelta | None = None
     ) -> RegisteredQuery:
-        """Renews a query: see :func:`update_query`."""
+        """Renews a live query, optionally with another text, which increments its revision.
+
+        Without a text, the query keeps a text that another client gives it at the same time.
+
+        Raises the errors of :meth:`register` other than QueryIdTakenError.
+
+        Raises:
+            QueryMissingError: if no live query has the id, or it is cancelled at the same time.
+            QueryInvalidError: also if the text is about another topic.
+        """
         now = _now()
         expires_at = self._expiry(now, ttl)
         with self._lock:
@@ -310,22 +230,35 @@ class QueryRegistry:
                 text_changed_at=now if is_updated else before.text_changed_at,
             )
 
-        return self._write(change, live, next_offset)
+        return RegistryWriter(self._config, self._queries).write(change, live, next_offset)
 
     def cancel(self, *query_ids: str) -> list[CancelledQuery]:
-        """Cancels queries: see :func:`cancel_query`."""
+        """Cancels live, expired and faulty queries, or none if one of the ids is unknown.
+
+        Raises:
+            QueryMissingError: if an id is unknown.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
         with self._lock:
             table = self._followed.table(self._config)
             for query_id in query_ids:
                 if table.query(query_id) is None and query_id not in table.faulty:
                     raise self._missing(table, query_id)
+        writer = RegistryWriter(self._config, self._queries)
         return [
-            CancelledQuery(query_id, self._write_record(query_id, None))
+            CancelledQuery(query_id, writer.write_record(query_id, None))
             for query_id in dict.fromkeys(query_ids)
         ]
 
     def entries(self) -> list[QueryEntry]:
-        """Returns all entries: see :func:`registered_queries`."""
+        """Returns all entries of the registry, the earliest registration first.
+
+        Live queries are checked against the project, some thousands per second. Records that can't
+        be read come last.
+
+        Raises:
+            BrokerUnreachableError: if the brokers do not answer.
+        """
         with self._lock:
             table, now = self._followed.table(self._config), _now()
             for query in table.live(now):
@@ -339,7 +272,12 @@ class QueryRegistry:
             ]
 
     def entry(self, query_id: str) -> QueryEntry:
-        """Returns the entry of a query: see :func:`registered_query`."""
+        """Returns the registry's entry of a query, checked against the project.
+
+        Raises:
+            QueryMissingError: if the id is unknown.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
         with self._lock:
             table = self._followed.table(self._config)
             query, now = table.query(query_id), _now()
@@ -403,70 +341,6 @@ class QueryRegistry:
             return None if lifetime is None else now + lifetime
         except OverflowError as error:
             raise QueryInvalidError("ttl", str(ttl), "it ends after the year 9999") from error
-
-    def _write(
-        self, change: _Change, live: RegisteredQuery | None, next_offset: int
-    ) -> RegisteredQuery:
-        """Writes a changed query, and returns it with the offset of its record.
-
-        Other clients may write records between the read and the write. Then the change is applied
-        to the query that their records leave, and written again if the result differs. If the
-        change is refused for that query, the other clients' query, or tombstone, is written again;
-        also if they had seen a record of this client before they cancelled the query or changed its
-        text. Of two clients, the one that writes later sees the other's record. After five writes,
-        the last record stays as it is.
-
-        Args:
-            change: returns the query to write.
-            live: the live query that was read; ``None`` if the id is free.
-            next_offset: offset after the last record that was read.
-
-        Raises:
-            HeadraceError: if the change is refused for the query that was read or for a later one.
-        """
-        query, revision = change(live), None
-        ensure_registry_topic(self._config, self._queries)
-        for _ in range(_MAX_WRITES):
-            written = replace(query, offset=self._write_record(query.id, query))
-            records = self._records(query.id, range(next_offset, written.offset))
-            if not records:
-                break
-            live, next_offset = settled_query(live, records), written.offset + 1
-            try:
-                query = change(live)
-            except HeadraceError:
-                self._write_back(query.id, live, next_offset)
-                raise
-            has_been_seen = revision is not None and any(
-                record is None or record.revision > revision for record in records
-            )
-            if has_been_seen and (live is None or live.text != query.text):
-                self._write_back(query.id, live, next_offset)
-                break
-            if query == written:
-                break
-            revision = written.revision
-        return written
-
-    def _write_back(self, query_id: str, live: RegisteredQuery | None, next_offset: int) -> None:
-        """Writes a query, or a tombstone, after a record of this client that must not count."""
-        for _ in range(_MAX_WRITES):
-            written, offset = live, self._write_record(query_id, live)
-            live = settled_query(live, self._records(query_id, range(next_offset, offset)))
-            if live == written:
-                break
-            next_offset = offset + 1
-
-    def _write_record(self, query_id: str, query: RegisteredQuery | None) -> int:
-        """Writes a query, or a tombstone if it is ``None``, and returns the record's offset."""
-        value = None if query is None else encode_query(query)[1]
-        name = self._queries.queries_topic
-        return write_registry(self._config, name, query_id.encode(), value)
-
-    def _records(self, query_id: str, offsets: range) -> list[RegisteredQuery | None]:
-        """Returns the records of an id in a range of offsets; ``None`` for a tombstone."""
-        name = self._queries.queries_topic
-        return list(query_records(self._config, name, query_id, offsets))
 
     def _missing(self, table: QueryTable, query_id: str) -> QueryMissingError:
         """Returns an error that says why an id is unusable: expired, faulty, cancelled, unknown."""

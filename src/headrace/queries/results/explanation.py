@@ -17,9 +17,9 @@ from headrace.queries.declaration import StandingQueries
 from headrace.queries.records.matched import Tick, decode_matched
 from headrace.queries.registry.registrations import (
     QueryEntry,
+    QueryRegistry,
     QueryState,
     declared_queries,
-    registered_query,
 )
 from headrace.queries.registry.statements import checked_query
 from headrace.queries.results.batch_queries import BatchQueriesCheck
@@ -103,7 +103,7 @@ def explain_query(
         RecordsUnreadableError: if records are damaged.
     """
     declared = declared_queries(project, queries)
-    entry = registered_query(project, query_id, queries=queries)
+    entry = QueryRegistry(project, queries).entry(query_id)
     config = broker_config(project.settings)
     instances = instance_slots(config, declared, now_in_ms())
     sample = event_sample(project, config, entry, max_events)

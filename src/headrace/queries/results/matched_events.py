@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headrace.project.check import LoadedProject
 from headrace.queries.emit.matched_event import MatchedEvent, matched_event_of
-from headrace.queries.registry.registrations import declared_queries, registered_query
+from headrace.queries.registry.registrations import QueryRegistry, declared_queries
 from headrace.topics.tail import TailOptions, tail_topic
 
 
@@ -38,7 +38,7 @@ def matched_events(
     """
     topic = declared_queries(project, queries).matched_events_topic
     if query_id is not None:
-        registered_query(project, query_id, queries=queries)
+        QueryRegistry(project, queries).entry(query_id)
     records = tail_topic(project.settings, topic, options)
     events = (event for record in records if (event := matched_event_of(record)) is not None)
     return (event for event in events if query_id in {None, event.query})

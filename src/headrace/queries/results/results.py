@@ -102,10 +102,8 @@ def find_results(
     declared = declared_queries(project, queries)
     registry = QueryRegistry(project, queries)
     missing, ended = _missing(registry, query_id), registry.ended(query_id)
-    if missing is not None and not QUERY_ID.fullmatch(query_id):
-        raise missing
-    config = broker_config(project.settings)
-    partition = results_partition(config, declared, query_id)
+    config, is_id = broker_config(project.settings), QUERY_ID.fullmatch(query_id)
+    partition = results_partition(config, declared, query_id) if is_id else None
     if partition is None:
         if missing is not None:
             raise missing

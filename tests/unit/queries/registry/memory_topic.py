@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.queries.registry import registrations as query_registry
+from headrace.queries.registry import writer
 from headrace.queries.registry.record import decode_query
 from headrace.queries.registry.table import QueryTable
 
@@ -19,10 +20,10 @@ class MemoryTopic:
     def __init__(self, monkeypatch):
         self.records, self.ensured, self.taken = {}, [], []
         monkeypatch.setattr(query_registry, "broker_config", lambda settings: {})
-        monkeypatch.setattr(query_registry, "ensure_registry_topic", self._ensure)
+        monkeypatch.setattr(writer, "ensure_registry_topic", self._ensure)
         monkeypatch.setattr(query_registry, "FollowedRegistry", self._followed)
-        monkeypatch.setattr(query_registry, "write_registry", self.write)
-        monkeypatch.setattr(query_registry, "query_records", self._read)
+        monkeypatch.setattr(writer, "write_registry", self.write)
+        monkeypatch.setattr(writer, "query_records", self._read)
 
     def write(self, config, name, key, value):
         log = self.records.setdefault(name, [])

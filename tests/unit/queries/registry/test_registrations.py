@@ -10,6 +10,13 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
+from tests.registered import (
+    cancel_query,
+    register_query,
+    registered_queries,
+    registered_query,
+    update_query,
+)
 from tests.unit.queries.registry.flow import FLOW, write_project
 from tests.unit.queries.registry.memory_topic import MemoryTopic
 
@@ -23,17 +30,13 @@ from headrace.errors import (
 )
 from headrace.project import load_project
 from headrace.queries.registry import registrations as query_registry
+from headrace.queries.registry import writer
 from headrace.queries.registry.record import encode_query
 from headrace.queries.registry.registrations import (
     CancelledQuery,
     QueryRegistry,
     QueryState,
-    cancel_query,
     event_topics,
-    register_query,
-    registered_queries,
-    registered_query,
-    update_query,
 )
 from headrace.settings import load_settings
 
@@ -229,7 +232,7 @@ def test_a_renewal_that_always_meets_an_update_is_written_five_times(project, to
         topic.write(config, name, *encode_query(other))
         return topic.write(config, name, key, value)
 
-    monkeypatch.setattr(query_registry, "write_registry", write_after_another)
+    monkeypatch.setattr(writer, "write_registry", write_after_another)
     assert update_query(project, "a").offset == 2 * 5
     assert len(topic.records["ads.queries"]) == 1 + 2 * 5
 
@@ -242,7 +245,7 @@ def test_an_update_that_another_one_overtakes_is_not_written_again(project, topi
         topic.write(config, name, *encode_query(replace(query, revision=revision)))
         return topic.write(config, name, key, value)
 
-    monkeypatch.setattr(query_registry, "write_registry", write_after_another)
+    monkeypatch.setattr(writer, "write_registry", write_after_another)
     assert update_query(project, "a", SUM).revision == 3
     found = registered_query(project, "a").query
     assert (found.text, found.revision) == (COUNT, 3)
@@ -258,11 +261,11 @@ def write_between(monkeypatch, topic):
         def write_after_another(*record):
             if coming:
                 with monkeypatch.context() as unchanged:
-                    unchanged.setattr(query_registry, "write_registry", topic.write)
+                    unchanged.setattr(writer, "write_registry", topic.write)
                     coming.pop(0)()
             return topic.write(*record)
 
-        monkeypatch.setattr(query_registry, "write_registry", write_after_another)
+        monkeypatch.setattr(writer, "write_registry", write_after_another)
 
     return before_writes
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.registered import cancel_query, register_query
 from tests.unit.queries.expected_results import result
 from tests.unit.queries.registry.flow import write_project
 from tests.unit.queries.registry.memory_topic import MemoryTopic
@@ -18,7 +19,6 @@ from headrace import ResultKind
 from headrace.errors import NotDeclaredError, QueryMissingError, TopicMissingError
 from headrace.kafka.client.client import LiveTopic
 from headrace.project import load_project
-from headrace.queries.registry.registrations import cancel_query, register_query
 from headrace.queries.results import results as query_results
 from headrace.queries.results.results import (
     ResultOptions,
