@@ -247,10 +247,10 @@ class Project:
             BrokerUnreachableError: if the brokers do not answer.
         """
         require_extra("queries")
-        from headrace.queries.results.results import ResultOptions, query_results
+        from headrace.queries.results.results import ResultOptions, find_results
 
         options = ResultOptions(follow=follow)
-        return query_results(self._loaded, query_id, options, queries=queries)
+        return find_results(self._loaded, query_id, options, queries=queries).results
 
     def matched_events(
         self,

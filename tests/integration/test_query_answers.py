@@ -29,7 +29,7 @@ from headrace.project import load_project
 from headrace.queries.records.matched import Tick
 from headrace.queries.records.snapshots import AnswerPosition, SnapshotPosition
 from headrace.queries.results.explanation import explain_query
-from headrace.queries.results.results import ResultOptions, query_results
+from headrace.queries.results.results import ResultOptions, find_results
 from headrace.queries.topics import ensure_query_topics
 from headrace.queries.windows.instance.lease_holder import LeaseHolder
 from headrace.queries.windows.instance.owners import query_instances, uncovered_partitions
@@ -73,7 +73,7 @@ class QueryProject:
             self.send(self.declared.results_topic, each, key=each.query)
 
     def results(self, query_id, **options):
-        return query_results(self.loaded, query_id, ResultOptions(**options))
+        return find_results(self.loaded, query_id, ResultOptions(**options)).results
 
     def command(self, *arguments, code=0):
         done = CliRunner().invoke(main, ["query", *arguments, "--project", str(self.folder)])

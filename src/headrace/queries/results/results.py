@@ -62,17 +62,6 @@ class QueryResults:
     ended: str = ""
 
 
-def query_results(
-    project: LoadedProject,
-    query_id: str,
-    options: ResultOptions | None = None,
-    *,
-    queries: str | None = None,
-) -> Iterator[QueryResult]:
-    """Returns the results of :func:`find_results`, and raises its errors."""
-    return find_results(project, query_id, options, queries=queries).results
-
-
 def find_results(
     project: LoadedProject,
     query_id: str,

@@ -80,7 +80,7 @@ def project(tmp_path, monkeypatch, topic):
 
 
 def read(project, query_id="a", **options):
-    return list(query_results.query_results(project, query_id, ResultOptions(**options)))
+    return list(find_results(project, query_id, ResultOptions(**options)).results)
 
 
 def test_a_repeated_result_and_an_older_one_do_not_count():
@@ -207,4 +207,4 @@ def test_without_a_topic_there_are_no_results_and_nothing_to_follow(project, top
 
 def test_standing_queries_are_to_be_declared(project):
     with pytest.raises(NotDeclaredError):
-        query_results.query_results(project, "a", queries="other")
+        find_results(project, "a", queries="other")
