@@ -13,7 +13,7 @@ from headrace.links.mirror.positions import positions_of
 from headrace.model import TopicPartition
 from headrace.pipelines.join.offsets import JoinOffset
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.queries.emit.matched_position import CommittedQueries, EmitterPosition
+from headrace.queries.emit.emitter_position import CommittedQueries, EmitterPosition
 from headrace.queries.match.held import RegistryPoint
 from headrace.workers.lanes.offsets import CommitMetadata, PartitionOffsets, read_metadata
 

@@ -22,7 +22,7 @@ from headrace.kafka.origin import origins
 from headrace.model import TopicPartition
 from headrace.project import load_project
 from headrace.queries.books import matched_events_books
-from headrace.queries.emit.matched_topic import EmitterPlan
+from headrace.queries.emit.plan import EmitterPlan
 from headrace.queries.emit.positions import (
     commit_positions,
     committed_positions,

@@ -12,7 +12,7 @@ from headrace.project.site_clusters import own_cluster
 from headrace.queries.book import query_books
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.emit.book import matched_events_book
-from headrace.queries.emit.matched_topic import EmitterPlan
+from headrace.queries.emit.plan import EmitterPlan
 from headrace.queries.registry.registrations import event_topics
 
 

@@ -22,9 +22,9 @@ from headrace.ledger.sums import Hop
 from headrace.ledger.windows import Imbalance, WindowState
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.source.decode import Decoder, decoder_for
+from headrace.queries.emit.emitter_position import CommittedQueries, EmitterPosition
 from headrace.queries.emit.emitting_queries import EmittingQueries
-from headrace.queries.emit.matched_position import CommittedQueries, EmitterPosition
-from headrace.queries.emit.matched_topic import EmitterPlan, check_format
+from headrace.queries.emit.plan import EmitterPlan, check_format
 from headrace.queries.emit.positions import (
     committed_positions,
     sent_behind,

@@ -21,9 +21,9 @@ from headrace.errors import (
 )
 from headrace.kafka.table.topic_table import TopicPosition
 from headrace.model import TopicPartition
-from headrace.queries.emit.matched_position import EmitterPosition
-from headrace.queries.emit.matched_topic import EmitterPlan
+from headrace.queries.emit.emitter_position import EmitterPosition
 from headrace.queries.emit.outgoing import RuleColumns
+from headrace.queries.emit.plan import EmitterPlan
 from headrace.queries.emit.positions import (
     EmitterStart,
     commit_positions,

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from headrace.errors import TopicMissingError
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.ledger.balance import NotCountedError
-from headrace.queries.emit.matched_position import CommittedQueries
-from headrace.queries.emit.matched_topic import EmitterPlan
+from headrace.queries.emit.emitter_position import CommittedQueries
+from headrace.queries.emit.plan import EmitterPlan
 from headrace.queries.emit.rules import MAX_SHAPES, NO_QUERIES, hash_of
 from headrace.queries.match.held import RegistryPoint, RegistryReader
 from headrace.queries.match.rules import RuleSet

@@ -10,7 +10,7 @@ from headrace.kafka.origin import ORIGIN
 from headrace.model.event import EventSchema
 from headrace.queries.compile.spark import ConstantLayout, column_of, with_event
 from headrace.queries.emit.matched_event import REGISTRY_OFFSET, REVISION
-from headrace.queries.emit.matched_topic import EmitterPlan
+from headrace.queries.emit.plan import EmitterPlan
 from headrace.queries.emit.rules import (
     EVERY_EVENT,
     EmittingRules,

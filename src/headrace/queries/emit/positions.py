@@ -38,8 +38,8 @@ from headrace.kafka.read.resume import (
     with_cuts,
 )
 from headrace.model import OffsetRange, TopicPartition
-from headrace.queries.emit.matched_position import CommittedQueries, EmitterPosition
-from headrace.queries.emit.matched_topic import EmitterPlan
+from headrace.queries.emit.emitter_position import CommittedQueries, EmitterPosition
+from headrace.queries.emit.plan import EmitterPlan
 from headrace.queries.emit.rules import EmittingRules
 from headrace.queries.emit.sent import SentEventRecord, SentOfEvent
 

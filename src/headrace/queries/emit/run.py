@@ -15,7 +15,7 @@ from headrace.project.check import LoadedProject
 from headrace.project.site_clusters import own_cluster
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.emit.emitter import EventEmitter
-from headrace.queries.emit.matched_topic import EmitterPlan, check_format
+from headrace.queries.emit.plan import EmitterPlan, check_format
 from headrace.queries.emit.status import EmitterStatus
 from headrace.queries.match.held import RegistryReader
 from headrace.queries.registry.registrations import event_topics

@@ -15,9 +15,9 @@ from headrace.kafka.client.client import high_watermarks, watermarks
 from headrace.kafka.read.log_cuts import Seen
 from headrace.links.source_epochs import source_epochs
 from headrace.model import TopicPartition
-from headrace.queries.emit.matched_position import EmitterPosition
-from headrace.queries.emit.matched_topic import EmitterPlan
+from headrace.queries.emit.emitter_position import EmitterPosition
 from headrace.queries.emit.outgoing import RuleColumns, outgoing_rows
+from headrace.queries.emit.plan import EmitterPlan
 from headrace.queries.emit.positions import (
     EmitterStart,
     commit_positions,

@@ -17,8 +17,8 @@ from headrace import StandingQueries, Topic
 from headrace.model import Json, TopicPartition
 from headrace.pipelines.source.decode import decoder_for
 from headrace.queries.emit import rules as rules_module
-from headrace.queries.emit.matched_topic import EmitterPlan
 from headrace.queries.emit.outgoing import RuleColumns, outgoing_rows
+from headrace.queries.emit.plan import EmitterPlan
 from headrace.queries.emit.rules import EmittingRules
 from headrace.queries.emit.sent import SentOfEvent
 from headrace.queries.match.held import RegistryPoint

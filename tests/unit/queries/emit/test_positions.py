@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 
 from headrace.model import TopicPartition
-from headrace.queries.emit.matched_position import EmitterPosition
+from headrace.queries.emit.emitter_position import EmitterPosition
 from headrace.queries.emit.positions import EmitterStart, with_queries
 from headrace.queries.emit.rules import EmittingRules
 from headrace.queries.emit.sent import SentOfEvent
