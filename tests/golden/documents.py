@@ -7,6 +7,7 @@ built here has the same document however its classes are cut: links, workers, qu
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,13 +25,12 @@ from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
 from headrace.links.accepted import AcceptedRange
 from headrace.links.accepted_ranges import AcceptedLoss
-from headrace.links.dispatcher.standing import DispatchedPartition, RouteStanding
-from headrace.links.dispatcher.views import RouteStandings, dispatching
+from headrace.links.dispatcher.views import dispatching
 from headrace.links.ledger.book import LinkBook
-from headrace.links.merger.standing import MergedPartition, MergerStanding
 from headrace.links.merger.views import MergerStandings, merging
-from headrace.links.mirror.standing import MirroredPartition, MirrorStanding
-from headrace.links.mirror.views import MirrorStandings, mirroring
+from headrace.links.mirror.views import mirroring
+from headrace.links.standing import LinkedPartition, Standing
+from headrace.links.views import LinkStandings
 from headrace.model import OffsetRange, TopicPartition
 from headrace.offline_files.loading import LoadStats
 from headrace.offline_files.progress import CounterRange, LoadProgress
@@ -63,47 +63,70 @@ from headrace.workers.views import ResetResult, WorkerStandings, working
 
 _TIME = datetime(2026, 11, 30, 9, 30, tzinfo=UTC)
 _GROUP = ConsumerGroup("stable", (Member("host-1", "static-1", 2, "host-1-4711"),))
+_RANGE = AcceptedRange("clicks", "id1", "id2", 1, 10, 20, _TIME, "retention")
 
-MIRRORS = MirrorStandings(
+MIRRORS = LinkStandings(
+    "mirror",
     (
-        MirrorStanding(
+        Standing(
+            "mirror",
             "warsaw",
-            "waw",
-            _GROUP,
+            {"source": "waw"},
             (
-                MirroredPartition("clicks/0", "waw.clicks/0", 10, 17, 7),
-                MirroredPartition("clicks/1", "waw.clicks/1", None, None, None, "a gap"),
+                LinkedPartition("clicks/0", 10, 17, 7, details={"copy": "waw.clicks/0"}),
+                LinkedPartition("clicks/1", None, None, None, "a gap", {"copy": "waw.clicks/1"}),
             ),
+            _GROUP,
+            {"unreachable": ""},
         ),
-        MirrorStanding("paris", "par", ConsumerGroup("none", ()), (), "no broker responds"),
-    )
+        Standing(
+            "mirror",
+            "paris",
+            {"source": "par"},
+            (),
+            ConsumerGroup("none", ()),
+            {"unreachable": "no broker responds"},
+        ),
+    ),
 )
 MERGERS = MergerStandings(
+    "merger",
     (
-        MergerStanding(
+        Standing(
+            "merger",
             "clicks",
-            "clicks",
+            {"target": "clicks"},
+            (
+                LinkedPartition(
+                    "waw.clicks/0", 10, 17, 7, details={"sorted_to_ms": statuses.NOW_MS}
+                ),
+                LinkedPartition("par.clicks/0", None, None, None, "a gap", {"sorted_to_ms": None}),
+            ),
             _GROUP,
-            (
-                MergedPartition("waw.clicks/0", 10, 17, 7, statuses.NOW_MS),
-                MergedPartition("par.clicks/0", None, None, None, None, "a gap"),
-            ),
         ),
-    )
+    ),
 )
-ROUTES = RouteStandings(
+ROUTES = LinkStandings(
+    "dispatcher",
     (
-        RouteStanding(
+        Standing(
+            "dispatcher",
             "sites",
-            "waw",
-            "host-1",
+            {"site": "waw", "instance": "host-1"},
             (
-                DispatchedPartition("clicks/0", 10, 17, 7),
-                DispatchedPartition("clicks/1", None, None, None, "a gap"),
+                LinkedPartition("clicks/0", 10, 17, 7),
+                LinkedPartition("clicks/1", None, None, None, "a gap"),
             ),
+            unknown={"refused": ""},
         ),
-        RouteStanding("sites", "par", "", (), "no broker responds"),
-    )
+        Standing(
+            "dispatcher",
+            "sites",
+            {"site": "par", "instance": ""},
+            (),
+            unknown={"refused": "no broker responds"},
+        ),
+    ),
 )
 WORKERS = WorkerStandings(
     (
@@ -207,15 +230,15 @@ _QUERY = parse_query("SELECT count(*) FROM clicks WINDOW 1 hour FACET country")
 
 RESULTS: dict[str, list[object]] = {
     "compact": [Compacted("sales", CompactionResult(1, 2, 3))],
-    "dispatcher accept": [AcceptedLoss("dispatcher", "clicks/1", 10, 20, "retention", site="waw")],
+    "dispatcher accept": [AcceptedLoss("dispatcher", _RANGE, "waw")],
     "dispatcher list": [ROUTES],
     "ingest": [Serving("127.0.0.1:8080", 2, ("clicks",))],
     "load-offline-files": [LoadResult("legacy", _LOADED, dry_run=True)],
-    "merger accept": [AcceptedLoss("merger", "waw.clicks/1", 10, 20, "retention")],
+    "merger accept": [AcceptedLoss("merger", replace(_RANGE, topic="waw.clicks"))],
     "merger list": [MERGERS],
     "mirror accept": [
-        AcceptedLoss("mirror", "clicks/1", 10, 20, lost=10),
-        AcceptedLoss("mirror", "clicks/1", 10, 5),
+        AcceptedLoss("mirror", _RANGE),
+        AcceptedLoss("mirror", replace(_RANGE, end=5)),
     ],
     "mirror list": [MIRRORS],
     "pause": [PausedPartitions("pipeline", "sales", ("clicks[0]",))],

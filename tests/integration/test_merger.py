@@ -479,6 +479,6 @@ def test_the_commands_run_show_and_accept(client, broker, topic, tmp_path, began
     [refused] = {partition["refused"] for partition in shown["partitions"]} - {""}
     assert "1 offsets are gone, 10 to 10" in refused
     accepted = output("merger", "accept", name, f"{name}.waw/0", "--project", tmp_path)
-    assert "is merged on at offset 11" in accepted
+    assert "continues at offset 11" in accepted
     headrace("merger", "accept", name, f"{name}.waw/0", code=3)
     headrace("merger", "list")

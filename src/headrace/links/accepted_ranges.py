@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from headrace.errors import LinkRunningError, SinkError
 from headrace.kafka.client.client import ClientConfig
 from headrace.kafka.group.groups import describe_group
 from headrace.links.accepted import AcceptedFolder, AcceptedRange
-from headrace.model import TopicPartition
 from headrace.project.services import lake_uri
 from headrace.runtime.extras import require_extra
 from headrace.settings import Settings
@@ -38,28 +35,24 @@ class AcceptedLoss:
 
     Attributes:
         kind: of the link: ``mirror``, ``merger`` or ``dispatcher``.
-        partition: of the source, as ``topic/partition``.
-        next_offset: the next one, before.
-        accepted_offset: the next one now.
-        reason: what had happened; empty for mirrors.
-        lost: of mirrors, offsets that are left out; ``None``: not known, since offsets of the
-            source mean other records now.
+        range_: which records.
         site: the target of a dispatcher; empty for others.
     """
 
     kind: str
-    partition: str
-    next_offset: int
-    accepted_offset: int
-    reason: str = ""
-    lost: int | None = None
+    range_: AcceptedRange
     site: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """Returns the fields that the kind of link has."""
-        left_out = {"kind", "reason" if self.kind == "mirror" else "lost"}
-        left_out |= set() if self.site else {"site"}
-        return {name: value for name, value in asdict(self).items() if name not in left_out}
+        """Returns what the kind of link has."""
+        range_ = self.range_
+        return {
+            "partition": range_.source.path,
+            "next_offset": range_.start,
+            "accepted_offset": range_.end,
+            **({"lost": range_.offsets} if self.kind == "mirror" else {"reason": range_.reason}),
+            **({"site": self.site} if self.site else {}),
+        }
 
 
 def refuse_running(kind: str, link: str, config: ClientConfig, group: str) -> None:
@@ -74,53 +67,34 @@ def refuse_running(kind: str, link: str, config: ClientConfig, group: str) -> No
         raise LinkRunningError(kind, link, len(members))
 
 
-@contextmanager
-def keep_accepted(  # noqa: PLR0913 - what an entry holds
-    settings: Settings,
-    group: str,
-    source: TopicPartition,
-    topic_ids: tuple[str, str],
-    offsets: tuple[int, int],
-    reason: str,
-    *,
-    target_end: int | None = None,
-    time_ms: int | None = None,
-) -> Iterator[None]:
-    """Writes that records of a link are left out; the block commits the position after them.
+def accept(
+    kind: str,
+    folder: AcceptedFolder,
+    range_: AcceptedRange,
+    commit: Callable[[], None],
+    site: str = "",
+) -> AcceptedLoss:
+    """Leaves records of a link out: writes which, then commits the position after them.
 
-    What was written is removed where the block fails.
+    What was written is removed if the commit fails.
 
     Args:
-        settings: the project's deployment.
-        group: of the link.
-        source: the partition.
-        topic_ids: of the source and of the target.
-        offsets: the next one before, and since.
-        reason: what had happened, as a sentence.
-        target_end: the end of the target's partition, where offsets of the source are used again.
-        time_ms: the time up to which a merger's target is written.
+        kind: of the link.
+        folder: of the link.
+        range_: the records.
+        commit: commits the position after them.
+        site: the target of a dispatcher.
 
     Raises:
-        SinkError: if the lake can't be written.
-        ServerStartError: if the lake is on the embedded HDFS, which is down.
+        SinkError: if the lake can't be written; nothing is committed then.
     """
-    range_ = AcceptedRange(
-        source.topic,
-        *topic_ids,
-        source.partition,
-        *offsets,
-        datetime.now(UTC),
-        reason,
-        target_end,
-        time_ms,
-    )
-    folder = accepted_folder(settings, group)
     try:
         folder.write(range_)
     except OSError as error:
         raise SinkError(folder.uri, str(error)) from error
     try:
-        yield
+        commit()
     except BaseException:
         folder.remove(range_)
         raise
+    return AcceptedLoss(kind, range_, site)

@@ -23,11 +23,11 @@ from headrace.ingest.views import NewToken, Serving, TokenList
 from headrace.kafka.dead_letters.letters import StoredDeadLetter
 from headrace.kafka.dead_letters.replay import Replay
 from headrace.kafka.group.groups import ConsumerGroup
-from headrace.links.merger.standing import MergerStanding
 from headrace.links.merger.views import MergerStandings
-from headrace.links.mirror.standing import MirrorStanding
 from headrace.links.mirror.status import MirrorStatus
-from headrace.links.mirror.views import MirrorStandings, mirroring
+from headrace.links.mirror.views import mirroring
+from headrace.links.standing import Standing
+from headrace.links.views import LinkStandings
 from headrace.model import DeadLetter, TopicPartition
 from headrace.operations.planning.plan import PipelineRoute, Plan
 from headrace.operations.servers.views import ProjectStatus, fetching
@@ -175,12 +175,14 @@ SHOWN = [
         {"address": "http://127.0.0.1:80", "workers": 2, "topics": ["clicks"]},
     ),
     (
-        MirrorStandings((MirrorStanding("warsaw", "waw", NO_MEMBERS, ()),)),
+        LinkStandings("mirror", (Standing("mirror", "warsaw", {"source": "waw"}, (), NO_MEMBERS),)),
         "warsaw: no instance runs",
         {},
     ),
     (
-        MergerStandings((MergerStanding("merge-clicks", "clicks", NO_MEMBERS, ()),)),
+        MergerStandings(
+            "merger", (Standing("merger", "merge-clicks", {"target": "clicks"}, (), NO_MEMBERS),)
+        ),
         "merge-clicks: no instance runs",
         {},
     ),

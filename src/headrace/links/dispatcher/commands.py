@@ -13,7 +13,7 @@ from headrace.runtime.logs import Subject
 if TYPE_CHECKING:
     from headrace.links.accepted_ranges import AcceptedLoss
     from headrace.links.dispatcher.declaration import Dispatcher
-    from headrace.links.dispatcher.views import RouteStandings
+    from headrace.links.views import LinkStandings
     from headrace.model import TopicPartition
 
 
@@ -62,13 +62,13 @@ def run(  # noqa: PLR0913 - one for each option
 
 
 @command("headrace dispatcher list --json", name="list")
-def list_(session: Session) -> RouteStandings:
+def list_(session: Session) -> LinkStandings:
     """Show lag and refused partitions of each dispatcher, by target.
 
     The exit code is 3 when a site does not respond, or a partition is refused.
     """
     from headrace.links.dispatcher.standing import route_standings
-    from headrace.links.dispatcher.views import RouteStandings
+    from headrace.links.views import LinkStandings
 
     standings = tuple(
         standing
@@ -77,7 +77,7 @@ def list_(session: Session) -> RouteStandings:
     )
     if any(standing.reasons for standing in standings):
         session.exit_code = REFUSED
-    return RouteStandings(standings)
+    return LinkStandings("dispatcher", standings)
 
 
 @command("headrace dispatcher accept dispatch-clicks warsaw clicks/3")

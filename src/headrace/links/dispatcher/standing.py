@@ -6,7 +6,8 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace.errors import (
@@ -17,7 +18,8 @@ from headrace.errors import (
     RefusedError,
 )
 from headrace.kafka.client.client import latest_offsets
-from headrace.links.accepted_ranges import AcceptedLoss, keep_accepted
+from headrace.links.accepted import AcceptedRange
+from headrace.links.accepted_ranges import AcceptedLoss, accept, accepted_folder
 from headrace.links.dispatcher.declaration import Dispatcher, DispatchMode
 from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.positions import (
@@ -28,6 +30,7 @@ from headrace.links.dispatcher.positions import (
 )
 from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.status import DispatcherStatus
+from headrace.links.standing import LinkedPartition, Standing
 from headrace.links.status import refused_now
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
@@ -101,84 +104,31 @@ def dispatcher_session(
     return kafka_session(settings, f"dispatcher {dispatcher.name}", environ, master)
 
 
-@dataclass(frozen=True)
-class DispatchedPartition:
-    """How far one partition of the source is dispatched to a target.
-
-    Attributes:
-        partition: as ``topic/partition``.
-        next_offset: the next to dispatch; ``None``: it was never begun.
-        end_offset: after the last record of the source; ``None``: no broker tells it.
-        lag: offsets that are to be dispatched; ``None`` where the end is not known.
-        refused: why it can't be gone on with; empty: it can.
-    """
-
-    partition: str
-    next_offset: int | None
-    end_offset: int | None
-    lag: int | None
-    refused: str = ""
-
-
-@dataclass(frozen=True)
-class RouteStanding:
-    """How far a dispatcher has come with one target.
-
-    Attributes:
-        dispatcher: its name.
-        site: the target.
-        instance: the one that committed last; empty: none did.
-        partitions: of the source.
-        refused: why nothing can be told; empty: it can.
-    """
-
-    dispatcher: str
-    site: str
-    instance: str
-    partitions: tuple[DispatchedPartition, ...]
-    refused: str = ""
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Why the target or its partitions can't be gone on with, each once."""
-        reasons = (self.refused, *(partition.refused for partition in self.partitions))
-        return tuple(dict.fromkeys(filter(None, reasons)))
-
-    @property
-    def lag(self) -> int:
-        """Offsets of all partitions that are to be dispatched."""
-        return sum(partition.lag or 0 for partition in self.partitions)
-
-
-def route_standings(project: LoadedProject, dispatcher: Dispatcher) -> list[RouteStanding]:
+def route_standings(project: LoadedProject, dispatcher: Dispatcher) -> list[Standing]:
     """Returns how far a dispatcher has come with each target.
 
-    A site that does not respond is told of as such; the others are not held up by it.
+    A site that does not respond is reported as such; the others are not held up by it.
 
     Raises:
         AuthorizationError: if an ACL is missing at a site.
     """
     records = refused_now(StatusFolder(project.settings.state, DispatcherStatus), dispatcher.name)
-    return [_with_records(_standing(route), records) for route in routes_of(project, dispatcher)]
+    return [_standing(route, records) for route in routes_of(project, dispatcher)]
 
 
-def _with_records(standing: RouteStanding, records: Mapping[str, str]) -> RouteStanding:
-    """Adds records that the target does not take, which only instances know."""
-    partitions = (
-        replace(at, refused=at.refused or records.get(f"{standing.site}/{at.partition}", ""))
-        for at in standing.partitions
-    )
-    return replace(standing, partitions=tuple(partitions))
-
-
-def _standing(route: DispatcherRoute) -> RouteStanding:
+def _standing(route: DispatcherRoute, records: Mapping[str, str]) -> Standing:
+    instances, partitions, why = "", tuple[LinkedPartition, ...](), ""
     try:
-        return _known_standing(route)
+        instances, partitions = _instances_and_partitions(route, records)
     except (BrokerUnreachableError, RefusedError) as error:
-        return RouteStanding(route.dispatcher, route.target_site, "", (), str(error))
+        why = str(error)
+    details = {"site": route.target_site, "instance": instances}
+    return Standing("dispatcher", route.dispatcher, details, partitions, None, {"refused": why})
 
 
-def _known_standing(route: DispatcherRoute) -> RouteStanding:
+def _instances_and_partitions(
+    route: DispatcherRoute, records: Mapping[str, str]
+) -> tuple[str, tuple[LinkedPartition, ...]]:
     starts = find_starts(route)
     sources = [*starts.positions, *starts.refused]
     known = committed_positions(route, sources)
@@ -191,38 +141,28 @@ def _known_standing(route: DispatcherRoute) -> RouteStanding:
             source,
             starts.positions.get(source, known.get(source)),
             ends.get(source),
-            starts.refused.get(source),
+            # Only instances know of records that the target does not take.
+            starts.refused.get(source) or records.get(f"{route.target_site}/{source.path}", ""),
         )
         for source in sorted(sources)
     )
-    instances = sorted({at.instance for at in known.values() if at.instance})
-    return RouteStanding(route.dispatcher, route.target_site, ", ".join(instances), partitions)
+    return ", ".join(sorted({at.instance for at in known.values() if at.instance})), partitions
 
 
 def _dispatched(
-    source: TopicPartition,
-    at: CommittedPosition | None,
-    end: int | None,
-    refusal: RefusedError | None,
-) -> DispatchedPartition:
-    begin = refusal.accepted_offset if isinstance(refusal, LinkLossError) else None
-    if begin is None:
-        begin = 0 if at is None else at.offset
-    return DispatchedPartition(
-        source.path,
-        None if at is None else at.offset,
-        end,
-        None if end is None else max(end - begin, 0),
-        "" if refusal is None else str(refusal),
-    )
+    source: TopicPartition, at: CommittedPosition | None, end: int | None, why: RefusedError | str
+) -> LinkedPartition:
+    position = None if at is None else at.offset
+    begin = why.accepted_offset if isinstance(why, LinkLossError) else position or 0
+    return LinkedPartition.of(source, position, begin, end, why)
 
 
 def accept_loss(
     project: LoadedProject, dispatcher: Dispatcher, site: str, partition: TopicPartition
 ) -> AcceptedLoss:
-    """Lets a partition go on after records that are not dispatched to a target.
+    """Continues a partition after records that are not dispatched to a target.
 
-    The ledger keeps which. A running instance goes on with it within half a minute.
+    The ledger keeps which. A running instance continues with it within half a minute.
 
     Raises:
         LinkNotRefusedError: if no loss is to be accepted.
@@ -253,15 +193,18 @@ def accept_loss(
     scan_from = before.scan_from if is_gap else end
     epoch = before.epoch if is_gap else -1
     at = replace(before, offset=after, topic_id=topic_id, scan_from=scan_from, epoch=epoch)
-    with keep_accepted(
-        project.settings,
-        route.group,
-        partition,
-        (topic_id, live_topic(route, site).topic_id),
-        (refusal.next_offset, after),
+    range_ = AcceptedRange(
+        partition.topic,
+        topic_id,
+        live_topic(route, site).topic_id,
+        partition.partition,
+        refusal.next_offset,
+        after,
+        datetime.now(UTC),
         refusal.reason,
-        target_end=None if is_gap else end,
-    ):
-        commit_positions(route, {partition: at})
-    offsets = refusal.next_offset, at.offset
-    return AcceptedLoss("dispatcher", refusal.partition, *offsets, refusal.reason, site=site)
+        None if is_gap else end,
+    )
+    folder = accepted_folder(project.settings, route.group)
+    return accept(
+        "dispatcher", folder, range_, lambda: commit_positions(route, {partition: at}), site
+    )

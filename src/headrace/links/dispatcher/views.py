@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.markup import escape
 
-from headrace.cli.encoding import merged
-from headrace.cli.screen import Screen, table
+import headrace.links.views  # noqa: F401  registers the views of `list` and `accept`
+from headrace.cli.screen import table
 from headrace.cli.service_progress import live_figures
-from headrace.cli.view import view
-from headrace.links.views import show_accepted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.links.dispatcher.standing import RouteStanding
     from headrace.links.dispatcher.status import DispatcherStatus
-
-
-@dataclass(frozen=True)
-class RouteStandings:
-    """The lag and refused partitions of dispatchers, by target."""
-
-    dispatchers: tuple[RouteStanding, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the standings, each with its lag."""
-        standings = [merged(standing, {"lag": standing.lag}) for standing in self.dispatchers]
-        return {"dispatchers": standings}
-
-
-@view.register
-def _standings(result: RouteStandings, screen: Screen) -> None:
-    routes = table("dispatcher", "to", "last instance", "partitions", "lag", right=(3, 4))
-    for standing in result.dispatchers:
-        names = (standing.dispatcher, standing.site, standing.instance)
-        routes.add_row(*map(escape, names), f"{len(standing.partitions):,}", f"{standing.lag:,}")
-    screen.out.print(routes)
-    for standing in result.dispatchers:
-        for reason in standing.reasons:
-            screen.warning(reason)
-
-
-view.register(show_accepted)
 
 
 def summary(statuses: Sequence[DispatcherStatus]) -> Group:

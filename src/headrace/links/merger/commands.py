@@ -63,9 +63,9 @@ def list_(session: Session) -> MergerStandings:
 
     mergers = session.project.mergers.values()
     standings = tuple(merger_standing(session.project, declared) for declared in mergers)
-    if any(standing.refused for standing in standings):
+    if any(standing.reasons for standing in standings):
         session.exit_code = REFUSED
-    return MergerStandings(standings)
+    return MergerStandings("merger", standings)
 
 
 @command("headrace merger accept clicks warsaw.clicks/3")

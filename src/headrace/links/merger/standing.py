@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from headrace.errors import LinkNotRefusedError, RefusedError, TopicMissingError
 from headrace.kafka.client.client import (
@@ -15,14 +15,21 @@ from headrace.kafka.client.client import (
     earliest_offsets,
     latest_offsets,
 )
-from headrace.kafka.group.groups import ConsumerGroup, describe_group
-from headrace.links.accepted_ranges import AcceptedLoss, keep_accepted, refuse_running
+from headrace.kafka.group.groups import describe_group
+from headrace.links.accepted import AcceptedRange
+from headrace.links.accepted_ranges import (
+    AcceptedLoss,
+    accept,
+    accepted_folder,
+    refuse_running,
+)
 from headrace.links.merger.declaration import Merger
 from headrace.links.merger.last_records import last_times
 from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.links.merger.position import InputPosition, committed_offset, positions_of
 from headrace.links.merger.starts import find_loss, find_starts
 from headrace.links.merger.status import MergerStatus
+from headrace.links.standing import LinkedPartition, Standing
 from headrace.links.status import refused_now
 from headrace.model import TopicPartition
 from headrace.project.check import LoadedProject
@@ -65,57 +72,8 @@ def plan_of(project: LoadedProject, merger: Merger) -> MergerPlan:
     )
 
 
-@dataclass(frozen=True)
-class MergedPartition:
-    """How far one partition of a source is merged.
-
-    Attributes:
-        partition: as ``topic/partition``.
-        next_offset: the first that is not written; ``None``: it was never begun.
-        end_offset: after the last record of the source; ``None``: no broker tells it.
-        lag: offsets that are not written yet; ``None`` where the end is not known.
-        sorted_to_ms: the time up to which its partition of the target is written, in milliseconds
-            since 1970; ``None``: not known yet.
-        refused: why its partition of the target can't be gone on with; empty: it can.
-    """
-
-    partition: str
-    next_offset: int | None
-    end_offset: int | None
-    lag: int | None
-    sorted_to_ms: int | None
-    refused: str = ""
-
-
-@dataclass(frozen=True)
-class MergerStanding:
-    """How far a merger has come.
-
-    Attributes:
-        merger: its name.
-        target: the topic that it writes.
-        group: the consumer group, with its members.
-        partitions: of the sources.
-    """
-
-    merger: str
-    target: str
-    group: ConsumerGroup
-    partitions: tuple[MergedPartition, ...]
-
-    @property
-    def refused(self) -> tuple[str, ...]:
-        """Why partitions can't be gone on with, each once."""
-        return tuple(dict.fromkeys(p.refused for p in self.partitions if p.refused))
-
-    @property
-    def lag(self) -> int:
-        """Offsets of all sources that are not written yet."""
-        return sum(partition.lag or 0 for partition in self.partitions)
-
-
-def merger_standing(project: LoadedProject, merger: Merger) -> MergerStanding:
-    """Returns how far a merger has come, and which partitions it can't go on with.
+def merger_standing(project: LoadedProject, merger: Merger) -> Standing:
+    """Returns how far a merger has come, and which partitions can't continue.
 
     Raises:
         AuthorizationError: if an ACL is missing.
@@ -145,7 +103,7 @@ def merger_standing(project: LoadedProject, merger: Merger) -> MergerStanding:
         for source in plan.inputs_of(output)
     )
     group = describe_group(plan.config, plan.group)
-    return MergerStanding(merger.name, plan.target, group, partitions)
+    return Standing("merger", merger.name, {"target": plan.target}, partitions, group)
 
 
 def _positions_and_refused(
@@ -177,21 +135,18 @@ def _merged(
     position: InputPosition | None,
     log: tuple[int, int | None],
     refused: str,
-) -> MergedPartition:
+) -> LinkedPartition:
     first, end = log
-    begin = first if position is None else position.offset
-    return MergedPartition(
-        source.path,
-        None if position is None else begin,
-        end,
-        None if end is None else max(end - begin, 0),
-        None if position is None or position.written.time_ms < 0 else position.written.time_ms,
-        refused,
-    )
+    if position is None:
+        at, time_ms = LinkedPartition.of(source, None, first, end, refused), -1
+    else:
+        at = LinkedPartition.of(source, position.offset, position.offset, end, refused)
+        time_ms = position.written.time_ms
+    return replace(at, details={"sorted_to_ms": None if time_ms < 0 else time_ms})
 
 
 def accept_loss(project: LoadedProject, merger: Merger, partition: TopicPartition) -> AcceptedLoss:
-    """Lets a partition of a source go on after records that it has lost; the ledger keeps that.
+    """Continues a partition of a source after records that it has lost; the ledger keeps that.
 
     Raises:
         LinkRunningError: if an instance runs.
@@ -206,19 +161,20 @@ def accept_loss(project: LoadedProject, merger: Merger, partition: TopicPartitio
     output = TopicPartition(plan.target, partition.partition)
     offsets = committed(plan.config, plan.group, plan.inputs_of(output))
     loss = find_loss(plan, output, offsets)
-    name = partition.path
     if loss is None or loss.source != partition:
         raise LinkNotRefusedError(*plan.named(partition))
     live = describe(plan.config, [partition.topic, plan.target])
-    with keep_accepted(
-        project.settings,
-        plan.group,
-        partition,
-        (live[partition.topic].topic_id, live[plan.target].topic_id),
-        (loss.next_offset, loss.accepted.offset),
+    range_ = AcceptedRange(
+        partition.topic,
+        live[partition.topic].topic_id,
+        live[plan.target].topic_id,
+        partition.partition,
+        loss.next_offset,
+        loss.accepted.offset,
+        datetime.now(UTC),
         loss.reason,
         time_ms=last_times(plan.config, [output]).get(output, 0),
-    ):
-        commit(plan.config, plan.group, [committed_offset(partition, loss.accepted)])
-    moved = loss.next_offset, loss.accepted.offset
-    return AcceptedLoss("merger", name, *moved, loss.reason)
+    )
+    offset = committed_offset(partition, loss.accepted)
+    folder = accepted_folder(project.settings, plan.group)
+    return accept("merger", folder, range_, lambda: commit(plan.config, plan.group, [offset]))

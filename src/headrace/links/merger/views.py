@@ -3,64 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.markup import escape
 
-from headrace.cli.encoding import merged
 from headrace.cli.screen import Screen, table
 from headrace.cli.service_progress import instances, live_figures
 from headrace.cli.view import view
 from headrace.events.times import time_of
-from headrace.links.views import show_accepted
+from headrace.links.views import LinkStandings, cells_of, show_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.links.merger.standing import MergerStanding
     from headrace.links.merger.status import MergerStatus
 
 
-@dataclass(frozen=True)
-class MergerStandings:
-    """The groups, lag and refused partitions of mergers."""
-
-    mergers: tuple[MergerStanding, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the standings, each with its lag."""
-        return {"mergers": [merged(standing, {"lag": standing.lag}) for standing in self.mergers]}
+class MergerStandings(LinkStandings):
+    """How far mergers have come, which are shown by partition."""
 
 
 @view.register
 def _standings(result: MergerStandings, screen: Screen) -> None:
-    titles = ("merger", "into", "group", "members", "partition", "lag", "sorted to")
+    titles = ("merger", "target", "group", "members", "partition", "lag", "sorted to")
     mergers = table(*titles, right=(5,))
-    for standing in result.mergers:
-        members = ", ".join(member.name for member in standing.group.members)
-        cells = [standing.merger, standing.target, standing.group.state, members]
+    for standing in result.standings:
+        cells = cells_of(standing)
         for partition in standing.partitions:
             lag = "?" if partition.lag is None else f"{partition.lag:,}"
-            sorted_to = _time(partition.sorted_to_ms)
+            sorted_to = _time(partition.details["sorted_to_ms"])
             mergers.add_row(*map(escape, (*cells, partition.partition)), lag, sorted_to)
             cells = [""] * len(cells)
     screen.out.print(mergers)
-    for standing in result.mergers:
-        if not standing.group.members:
-            screen.warning(f"{standing.merger}: no instance runs")
-        for refusal in standing.refused:
-            screen.warning(refusal)
+    show_reasons(result, screen)
 
 
 def _time(time_ms: int | None) -> str:
     if time_ms is None:
         return "not known yet"
     return time_of(time_ms * 1000).isoformat(timespec="milliseconds")
-
-
-view.register(show_accepted)
 
 
 def summary(statuses: Sequence[MergerStatus]) -> Group:

@@ -12,7 +12,7 @@ from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
     from headrace.links.accepted_ranges import AcceptedLoss
-    from headrace.links.mirror.views import MirrorStandings
+    from headrace.links.views import LinkStandings
     from headrace.model import TopicPartition
 
 
@@ -54,18 +54,19 @@ def run(
 
 
 @command("headrace mirror list --json", name="list")
-def list_(session: Session) -> MirrorStandings:
+def list_(session: Session) -> LinkStandings:
     """Show instances, lag and refused partitions of each mirror.
 
     The exit code is 3 when a site does not respond, or a partition is refused.
     """
-    from headrace.links.mirror.standing import mirror_standings
-    from headrace.links.mirror.views import MirrorStandings
+    from headrace.links.mirror.standing import mirror_standing
+    from headrace.links.views import LinkStandings
 
-    standings = tuple(mirror_standings(session.settings, session.project.mirrors.values()))
-    if any(standing.refused or standing.unreachable for standing in standings):
+    mirrors = session.project.mirrors.values()
+    standings = tuple(mirror_standing(session.settings, declared) for declared in mirrors)
+    if any(standing.reasons for standing in standings):
         session.exit_code = REFUSED
-    return MirrorStandings(standings)
+    return LinkStandings("mirror", standings)
 
 
 @command("headrace mirror accept warsaw clicks/3")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from headrace.errors import (
     BrokerUnreachableError,
@@ -16,11 +17,18 @@ from headrace.kafka.client.client import commit, describe, latest_offsets, water
 from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.group.groups import ConsumerGroup, describe_group
 from headrace.kafka.read.resume import Position
-from headrace.links.accepted_ranges import AcceptedLoss, keep_accepted, refuse_running
+from headrace.links.accepted import AcceptedRange
+from headrace.links.accepted_ranges import (
+    AcceptedLoss,
+    accept,
+    accepted_folder,
+    refuse_running,
+)
 from headrace.links.mirror.declaration import Mirror
 from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.mirror.positions import committed_positions, find_starts
 from headrace.links.mirror.status import MirrorStatus
+from headrace.links.standing import LinkedPartition, Standing
 from headrace.links.starts import Starts
 from headrace.links.status import refused_now
 from headrace.links.target import naming_site
@@ -56,83 +64,30 @@ def mirror_plan(settings: Settings, mirror: Mirror, *, tells_times: bool = False
     )
 
 
-@dataclass(frozen=True)
-class MirroredPartition:
-    """How far one partition of the source is mirrored.
-
-    Attributes:
-        partition: as ``topic/partition``.
-        copy: the one it is copied to.
-        next_offset: the next to copy; ``None``: it was never begun.
-        end_offset: after the last record of the source; ``None``: no broker tells it.
-        lag: offsets that are to be copied; fewer records, where there are markers or gaps. ``None``
-            where the end is not known.
-        refused: why it can't be copied on; empty: it can.
-    """
-
-    partition: str
-    copy: str
-    next_offset: int | None
-    end_offset: int | None
-    lag: int | None
-    refused: str = ""
-
-
-@dataclass(frozen=True)
-class MirrorStanding:
-    """How far a mirror has come.
-
-    Attributes:
-        mirror: its name.
-        source: the site that the records come from.
-        group: the consumer group at the target, with its members.
-        partitions: of the source's topics.
-        unreachable: why nothing more can be told; empty: it can.
-    """
-
-    mirror: str
-    source: str
-    group: ConsumerGroup
-    partitions: tuple[MirroredPartition, ...]
-    unreachable: str = ""
-
-    @property
-    def refused(self) -> tuple[MirroredPartition, ...]:
-        """The partitions that can't be copied on."""
-        return tuple(partition for partition in self.partitions if partition.refused)
-
-    @property
-    def lag(self) -> int:
-        """Offsets of all partitions that are to be copied."""
-        return sum(partition.lag or 0 for partition in self.partitions)
-
-
-def mirror_standings(settings: Settings, mirrors: Iterable[Mirror]) -> list[MirrorStanding]:
-    """Returns how far each mirror has come, and which partitions can't be copied on.
-
-    A site that does not respond is told of as such; the others are not held up by it.
+def mirror_standing(settings: Settings, mirror: Mirror) -> Standing:
+    """Returns how far a mirror has come. A site that does not respond is reported as such.
 
     Raises:
         AuthorizationError: if an ACL is missing at a site.
     """
-    return [_standing(settings, mirror) for mirror in mirrors]
-
-
-def _standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
+    records = refused_now(StatusFolder(settings.state, MirrorStatus), mirror.name)
+    group, partitions, why = ConsumerGroup("unknown", ()), tuple[LinkedPartition, ...](), ""
     try:
-        return _known_standing(settings, mirror)
+        plan = mirror_plan(settings, mirror)
+        partitions = _partitions(plan, records)
+        with naming_site(plan.target_site):
+            group = describe_group(plan.target, plan.group)
     except BrokerUnreachableError as error:
-        group = ConsumerGroup("unknown", ())
-        return MirrorStanding(mirror.name, mirror.source, group, (), str(error))
+        why = str(error)
+    source = {"source": mirror.source}
+    return Standing("mirror", mirror.name, source, partitions, group, {"unreachable": why})
 
 
-def _known_standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
-    plan = mirror_plan(settings, mirror)
+def _partitions(plan: MirrorPlan, records: Mapping[str, str]) -> tuple[LinkedPartition, ...]:
     with naming_site(plan.source_site):
         live = describe(plan.source, plan.copies)
     with naming_site(plan.target_site):
         copied = describe(plan.target, plan.copies.values())
-        group = describe_group(plan.target, plan.group)
     copies = [copy for topic in copied.values() for copy in topic.all_partitions]
     sources = {source for topic in live.values() for source in topic.all_partitions}
     sources |= {plan.source_of(copy) for copy in copies if plan.source_of(copy).topic not in live}
@@ -141,13 +96,10 @@ def _known_standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
     led = {s for s in sources if s.topic in live and s.partition not in live[s.topic].leaderless}
     with naming_site(plan.source_site):
         ends = {source: end for source, (end, _) in latest_offsets(plan.source, led).items()}
-    partitions = [
-        _mirrored(plan, source, known[plan.copy_of(source)], starts, ends.get(source))
+    return tuple(
+        _mirrored(plan, source, known[plan.copy_of(source)], starts, ends.get(source), records)
         for source in sorted(sources)
-    ]
-    records = refused_now(StatusFolder(settings.state, MirrorStatus), mirror.name)
-    shown = (replace(at, refused=at.refused or records.get(at.partition, "")) for at in partitions)
-    return MirrorStanding(mirror.name, mirror.source, group, tuple(shown))
+    )
 
 
 def _mirrored(
@@ -156,26 +108,22 @@ def _mirrored(
     position: Position | None,
     starts: Starts[Position],
     end: int | None,
-) -> MirroredPartition:
-    copy, refusal = plan.copy_of(source), starts.refused.get(source)
+    records: Mapping[str, str],
+) -> LinkedPartition:
+    refusal = starts.refused.get(source)
     start = position or starts.positions.get(source)
     begin = 0 if start is None else start.offset
     if isinstance(refusal, LinkLossError):
         begin = refusal.next_offset
-    return MirroredPartition(
-        source.path,
-        copy.path,
-        position.offset if position else None,
-        end,
-        None if end is None else max(end - begin, 0),
-        "" if refusal is None else str(refusal),
-    )
+    why = refusal or records.get(source.path, "")
+    at = LinkedPartition.of(source, position.offset if position else None, begin, end, why)
+    return replace(at, details={"copy": plan.copy_of(source).path})
 
 
 def accept_loss(
     settings: Settings, mirror: Mirror, partition: TopicPartition, to: int | None = None
 ) -> AcceptedLoss:
-    """Lets a partition go on after records that are not mirrored; the ledger keeps that.
+    """Continues a partition after records that are not mirrored; the ledger keeps that.
 
     Args:
         settings: the project's deployment.
@@ -200,7 +148,6 @@ def accept_loss(
     copy = plan.copy_of(partition)
     starts = find_starts(plan, committed_positions(plan, [copy]))
     refusal, start = starts.refused.get(partition), starts.positions.get(partition)
-    name = partition.path
     if refusal is not None and not isinstance(refusal, LinkLossError):
         raise refusal
     if to is not None:
@@ -210,25 +157,25 @@ def accept_loss(
     elif start is not None and to is not None and to > start.offset:
         before, after = start.offset, to
     else:
-        raise LinkNotRefusedError("mirror", mirror.name, "", name)
+        raise LinkNotRefusedError("mirror", mirror.name, "", partition.path)
     topic_id = describe(plan.source, [partition.topic])[partition.topic].topic_id
     offset = client_partition(copy, after, Position(after, topic_id).metadata)
-    is_known = refusal is None or refusal.loss == "gap"
+    has_same_offsets = refusal is None or refusal.loss == "gap"
     with naming_site(plan.target_site):
         end, _ = latest_offsets(plan.target, [copy])[copy]
-        target_id = describe(plan.target, [copy.topic])[copy.topic].topic_id
-        with keep_accepted(
-            settings,
-            plan.group,
-            partition,
-            (topic_id, target_id),
-            (before, after),
+        range_ = AcceptedRange(
+            partition.topic,
+            topic_id,
+            describe(plan.target, [copy.topic])[copy.topic].topic_id,
+            partition.partition,
+            before,
+            after,
+            datetime.now(UTC),
             "they were left out" if refusal is None else str(refusal),
-            target_end=None if is_known else end,
-        ):
-            commit(plan.target, plan.group, [offset])
-    lost = after - before if is_known else None
-    return AcceptedLoss("mirror", name, before, after, lost=lost)
+            None if has_same_offsets else end,
+        )
+        folder = accepted_folder(settings, plan.group)
+        return accept("mirror", folder, range_, lambda: commit(plan.target, plan.group, [offset]))
 
 
 def _check_partition(plan: MirrorPlan, partition: TopicPartition) -> None:

@@ -1,6 +1,5 @@
 """What accepting a loss of a dispatcher commits, and keeps in the ledger."""
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -43,14 +42,14 @@ def test_copies_of_other_records_are_not_looked_for(
         "committed_positions": lambda *_: {PARTITION: before},
         "latest_offsets": lambda _, copies: dict.fromkeys(copies, (TARGET_END, 0)),
         "commit_positions": lambda _, positions: committed.update(positions),
-        "keep_accepted": lambda *given, **named: nullcontext(kept.append((given, named))),
+        "accepted_folder": lambda *_: SimpleNamespace(write=kept.append),
     }.items():
         monkeypatch.setattr(dispatchers, name, value)
     accept_loss(SimpleNamespace(settings=None), SimpleNamespace(name="d"), "waw", PARTITION)
     assert committed == {PARTITION: CommittedPosition(accepted, topic_id, scan_from, "host-1")}
-    [(given, named)] = kept
-    assert given[2:5] == (PARTITION, (topic_id, topic_id), (1_000, accepted))
-    assert named == {"target_end": target_end}
+    [range_] = kept
+    assert (range_.source, range_.topic_id, range_.target_id) == (PARTITION, topic_id, topic_id)
+    assert (range_.start, range_.end, range_.target_end) == (1_000, accepted, target_end)
 
 
 def test_what_is_not_lost_is_not_accepted(monkeypatch):
