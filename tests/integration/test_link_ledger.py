@@ -341,7 +341,7 @@ def test_a_loss_that_nobody_has_accepted_is_unknown(spark, linked):
     linked.write(linked.other, linked.name, range(2, 10))
     linked.delete_before(linked.other, linked.name, 5)
     [reason] = linked.counted(spark, "waw").unknown
-    assert reason == f"{linked.name}/0 has offsets 5 to 9, and is to be copied from 2 on"
+    assert reason == f"{linked.name}/0 has offsets 5 to 9, and must be copied from 2 on"
 
 
 def test_times_that_are_no_dates_are_in_a_window_of_their_own(spark, linked):

@@ -147,7 +147,7 @@ class Running:
 
     @property
     def refused(self):
-        """Why partitions of the source can't be copied on."""
+        """Why partitions of the source can't continue."""
         refused = self.instance.progress.refused
         return {self.link.source_of(copy): why for copy, why in refused.items()}
 

@@ -16,7 +16,7 @@ from headrace.storage.files import NO_OPTIONS, Options
 
 @dataclass(frozen=True)
 class AcceptedRange:
-    """A partition goes on after records that are left out.
+    """A partition continues after records that are left out.
 
     Attributes:
         topic: of the source.

@@ -360,14 +360,14 @@ class LinkInstance(Generic[Start]):
     def _note_unknown(self, error: KafkaException) -> None:
         now = time.monotonic()
         self._unknown_since = self._unknown_since or now
-        self.progress.unreachable = f"the target does not tell committed offsets: {error}"
+        self.progress.unreachable = f"the target does not report committed offsets: {error}"
         self._look_for_hanging()
         if now - self._unknown_since < self._timing.hung_seconds:
             _LOG.info("%s: cannot fetch committed offsets, retrying: %s", self._target.name, error)
             return
         _LOG.error(
-            "%s: the target has not told the positions of %d partition(s) for %.0f s: it does not "
-            "respond, or a transaction does not end, and an operator has to end it with "
+            "%s: the target has not reported the positions of %d partition(s) for %.0f s: it does "
+            "not respond, or a transaction does not end, and an operator has to end it with "
             "`kafka-transactions.sh find-hanging` and `abort`: %s",
             self._target.name,
             len(self._waiting),

@@ -59,5 +59,5 @@ class RefusedRecords:
             for partition, record in self._records.items()
             if partition in starts.positions and now < record.retry_at
         }
-        begun = {at: start for at, start in starts.positions.items() if at not in refused}
-        return replace(starts, positions=begun, refused={**starts.refused, **refused})
+        ready = {at: start for at, start in starts.positions.items() if at not in refused}
+        return replace(starts, positions=ready, refused={**starts.refused, **refused})

@@ -14,10 +14,10 @@ Start = TypeVar("Start")
 
 @dataclass(frozen=True, slots=True)
 class Starts(Generic[Start]):
-    """Positions of the partitions that the group shares, and reasons why some can't go on.
+    """Positions of the partitions that the group shares, and reasons why some can't continue.
 
     Attributes:
-        positions: of those that can be moved on.
+        positions: of those that can continue.
         refused: those that can't, and why.
         awaited: those that the source does not have yet.
     """

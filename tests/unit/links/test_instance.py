@@ -314,7 +314,7 @@ def test_an_instance_that_is_not_told_its_positions_says_so_and_looks_why(world,
     instance.run(lambda _: reasons.append((seen.state, seen.reason)))
     waiting, running = State.WAITING, State.RUNNING
     assert reasons[0][0] is waiting
-    assert reasons[0][1].startswith("the target does not tell committed offsets")
+    assert reasons[0][1].startswith("the target does not report committed offsets")
     assert reasons[1][0] is waiting
     assert reasons[1][1].startswith("a transaction in waw.a/0 is open since offset 7")
     assert reasons[-1] == (running, "")

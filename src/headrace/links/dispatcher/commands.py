@@ -44,7 +44,7 @@ def run(  # noqa: PLR0913 - one for each option
     """Run DISPATCHER until Ctrl-C or SIGTERM.
 
     Progress is shown. Each target has a query of its own in one Spark session: while a site does
-    not respond, its query waits, and the others go on. One instance dispatches to a target; with
+    not respond, its query waits, and the others continue. One instance dispatches to a target; with
     --site, targets have processes of their own, on any machines.
     """
     from headrace.cli.service_run import run_service
@@ -87,7 +87,7 @@ def list_(session: Session) -> LinkStandings:
 def accept(session: Session, name: str, site: str, partition: TopicPartition) -> AcceptedLoss:
     """Accept that records of a partition are not sent to SITE.
 
-    It goes on after them, with the first record that the source has. A running instance does so
+    It continues after them, with the first record that the source has. A running instance does so
     within half a minute. Refused (exit code 3) where nothing is to be accepted.
     """
     from headrace.links.dispatcher.standing import accept_loss

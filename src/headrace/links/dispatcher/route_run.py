@@ -253,7 +253,7 @@ class RouteRun:
             self._check(running)
         self.status = replace(self.status, lags=self._lags(running))
         if self.status.state is not State.RUNNING:
-            _LOG.info("%s: goes on", self._name)
+            _LOG.info("%s: continues", self._name)
             self._set(State.RUNNING, "")
 
     def _wait_for_site(self, error: BrokerUnreachableError) -> None:

@@ -26,7 +26,7 @@ _PARTITION_METRICS = (
     Metric(
         "refused",
         "1 or 0",
-        "it can't be gone on with to that target",
+        "it can't continue to that target",
         "1: `headrace dispatcher list` says why, and what to do",
     ),
 )
@@ -55,7 +55,7 @@ class RouteStatus(Measured):
     records: int = counter(
         "records",
         "records that were sent to the target",
-        "standing still while those of other targets rise: it is away, or nothing is for it",
+        "standing still while those of other targets rise: it is down, or nothing is for it",
     )
     restarts: int = 0
     committed_ms: TimeMs | None = None
@@ -65,7 +65,7 @@ class RouteStatus(Measured):
     @derived_gauge(
         "records",
         "offsets from the committed positions to the end of the source",
-        "above what comes in during `commit_every`: it is away, or more arrives than is sent",
+        "above what comes in during `commit_every`: it is down, or more arrives than is sent",
     )
     def lag_records(self) -> int:
         """Returns the offsets from the committed positions to the end of all partitions."""
@@ -145,13 +145,13 @@ class DispatcherStatus(LinkStatus):
 
     refused_partitions = LinkStatus.refused_partitions.gauge(
         "partitions",
-        "partitions that can't be gone on with, counted at each target",
+        "partitions that can't continue, counted at each target",
         "above 0: `headrace dispatcher list` says why, and what to do",
     )
     lag_records = LinkStatus.lag_records.gauge(
         "records",
         "offsets from the committed positions to the end of the source, over all targets",
-        "above what comes in during `commit_every`: a target is away, or more arrives than is sent",
+        "above what comes in during `commit_every`: a target is down, or more arrives than is sent",
     )
 
     def samples(self, part: str, metric: str) -> Iterator[Sample]:

@@ -162,7 +162,7 @@ def _difference(count: LinkCount, start: int | None, number: int, name: str) -> 
 def _accepted(range_: AcceptedRange) -> str:
     source, offsets = range_.source.path, range_.offsets
     what = (
-        f"what was in {source} before; it goes on at offset {range_.end:,}"
+        f"what was in {source} before; it continues at offset {range_.end:,}"
         if offsets is None
         else f"{offsets:,} offsets, {range_.start:,} to {range_.end - 1:,} of {source}"
     )

@@ -112,7 +112,7 @@ class _Counting:
         positions = link.positions(sources)
         for source, at in positions.items():
             if at.topic_id not in {"", sources[source]}:
-                self._unknown.note(source, f"{source.path} {_RECREATED}, and is not copied on")
+                self._unknown.note(source, f"{source.path} {_RECREATED}, and is not copied further")
         known = [source for source in sources if source.partition not in self._unknown]
         accepted = in_force(link.accepted(), sources, copies)
         target, open_ = settled_ranges(link.target, link.target_site, map(self._copy_of, known))

@@ -40,7 +40,7 @@ class UnknownPartitions:
         if not held.start <= offset <= held.end:
             path = held.partition.path
             offsets = f"has offsets {held.start} to {held.end - 1}"
-            self.note(held.partition, f"{path} {offsets}, and is to be {done} from {offset} on")
+            self.note(held.partition, f"{path} {offsets}, and must be {done} from {offset} on")
 
     def __contains__(self, number: int) -> bool:
         return number in self._reasons

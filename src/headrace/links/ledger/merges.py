@@ -130,7 +130,7 @@ class _Counting:
                 known[TopicPartition(topic, source.partition)] = topic_id
         for source, topic_id in known.items():
             if led.get(source, topic_id) != topic_id:
-                reason = f"{source.path} was deleted and recreated, and is not merged on"
+                reason = f"{source.path} was deleted and recreated, and is not merged further"
                 self._unknown.note(source, reason)
 
     def _from_ms(self, ranges: Collection[OffsetRange]) -> dict[int, int]:

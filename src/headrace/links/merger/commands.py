@@ -38,7 +38,7 @@ def run(
 
     Progress is shown. Start as many instances as you need, on any machines: they share the
     partitions, and each partition waits for its own sources alone. A partition of which a source
-    has lost what comes next is not merged on; the others are, and `headrace merger list` says why.
+    has lost what comes next is refused; others continue, and `headrace merger list` says why.
     """
     from headrace.cli.service_run import run_service
     from headrace.links.merger.run import merger_run
@@ -74,7 +74,7 @@ def list_(session: Session) -> MergerStandings:
 def accept(session: Session, name: str, partition: TopicPartition) -> AcceptedLoss:
     """Accept that records of a source are lost.
 
-    TOPIC is a source of MERGER. It is merged on after them, with the first record that it has.
+    TOPIC is a source of MERGER. It continues after them, with the first record that it has.
     Refused (exit code 3) while an instance runs, and where nothing is to be accepted.
     """
     from headrace.links.merger.standing import accept_loss

@@ -24,7 +24,7 @@ _PARTITION_METRICS = (
     Metric(
         "refused",
         "1 or 0",
-        "the partition of the target can't be gone on with",
+        "the partition of the target can't continue",
         "1: `headrace merger list` says why, and what to do",
     ),
 )
@@ -63,7 +63,7 @@ class MergerStatus(LinkStatus):
     )
     refused_partitions = LinkStatus.refused_partitions.gauge(
         "partitions",
-        "partitions of the target that it can't go on with",
+        "partitions of the target that can't continue",
         "above 0: `headrace merger list` says why, and what to do",
     )
     lag_records = LinkStatus.lag_records.gauge(

@@ -38,7 +38,7 @@ def run(
 
     Progress is shown. Start as many instances as you need, on any machines: they share the
     partitions. While a site does not respond, the instance waits. A partition whose source has lost
-    what comes next, or whose next record the copy does not take, is not copied on; the others are,
+    what comes next, or whose next record the copy does not take, is refused; others continue,
     and `headrace mirror list` says why.
     """
     from headrace.cli.service_run import run_service
@@ -82,7 +82,7 @@ def accept(
 ) -> AcceptedLoss:
     """Accept that records of a partition are lost.
 
-    It goes on after them, with the first record that the source has. TOPIC is the source's name.
+    It continues after them, with the first record that the source has. TOPIC is the source's name.
     Refused (exit code 3) while an instance runs, and where nothing is
     to be accepted. With --to, records are left out that the source still has.
     """

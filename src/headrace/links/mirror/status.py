@@ -22,7 +22,7 @@ _PARTITION_METRICS = (
     Metric(
         "refused",
         "1 or 0",
-        "it can't be copied on",
+        "it can't continue",
         "1: `headrace mirror list` says why, and what to do",
     ),
 )
@@ -54,7 +54,7 @@ class MirrorStatus(LinkStatus):
     )
     refused_partitions = LinkStatus.refused_partitions.gauge(
         "partitions",
-        "its partitions that can't be copied on",
+        "its partitions that can't continue",
         "above 0: `headrace mirror list` says why, and what to do",
     )
     lag_records = LinkStatus.lag_records.gauge(
