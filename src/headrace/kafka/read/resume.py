@@ -139,12 +139,20 @@ class Loss:
     name: ClassVar[str]
     offset: int
 
+    def reason(self, next_offset: int) -> str:
+        """Returns what has happened to the log of a reader whose next offset was this."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, slots=True)
 class Gap(Loss):
     """The next record was deleted. ``offset`` is the first one of the log."""
 
     name = "gap"
+
+    def reason(self, next_offset: int) -> str:
+        gone = f"{self.offset - next_offset} offsets are gone, {next_offset} to {self.offset - 1}"
+        return f"{gone}: retention or an operator deleted them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +161,18 @@ class Recreated(Loss):
 
     name = "recreated"
 
+    def reason(self, next_offset: int) -> str:  # noqa: ARG002 - no offset says anything
+        return "the topic was deleted and recreated"
+
 
 @dataclass(frozen=True, slots=True)
 class Truncated(Loss):
     """The log was truncated before the position, at ``offset``."""
 
     name = "truncated"
+
+    def reason(self, next_offset: int) -> str:  # noqa: ARG002 - it may be before the cut
+        return f"its log was truncated at offset {self.offset}: records that were read are gone"
 
 
 Verdict: TypeAlias = Continue | NoPartition | NoLeader | Gap | Recreated | Truncated

@@ -20,10 +20,8 @@ from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionErr
 from headrace.kafka.client.client import LiveTopic, commit, committed, describe
 from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.read.resume import (
-    Gap,
     LogState,
-    Recreated,
-    Truncated,
+    Loss,
     log_states,
     verdict,
     with_cuts,
@@ -164,18 +162,8 @@ def _unready(
 def _loss(
     route: DispatcherRoute, source: TopicPartition, at: CommittedPosition, log: LogState
 ) -> LinkLossError | None:
-    match verdict(at.reached, log):
-        case Recreated(next_offset):
-            reason = "the topic was deleted and recreated"
-        case Gap(next_offset):
-            gone = f"{next_offset - at.offset} offsets are gone, {at.offset} to {next_offset - 1}"
-            reason = f"{gone}: retention or an operator deleted them"
-        case Truncated(next_offset) if log.cut is not None:
-            reason = f"its log was truncated at offset {log.cut}, and dispatched records are gone"
-        case Truncated(next_offset):
-            truncated = f"its log ends at offset {log.end}: it was truncated"
-            reason = f"{truncated}, and dispatched records are gone"
-        case _:
-            return None
+    now = verdict(at.reached, log)
+    if not isinstance(now, Loss):
+        return None
     names = route.named(route.target_site)
-    return LinkLossError(*names, source.path, at.offset, next_offset, reason)
+    return LinkLossError(*names, source.path, at.offset, now.offset, now.reason(at.offset))

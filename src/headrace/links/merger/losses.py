@@ -128,22 +128,18 @@ def _without_position(
 def _loss(
     source: TopicPartition, start: InputPosition, at: Position, log: LogState
 ) -> SourceLoss | None:
-    match verdict(at, log):
+    now = verdict(at, log)
+    match now:
         case Recreated(first):
             rest = InputPosition(first, first, topics=start.topics)
-            reason = "the topic was deleted and recreated"
         case Truncated(offset):
             cut = min(offset, log.end)
             # What was read before the cut, and waits, is there; what is after it is new.
             first = max(min(start.offset, cut), log.first)
             rest = replace(start, offset=first, read_to=cut, epoch=UNKNOWN_EPOCH)
-            gone = "records that were merged are gone from it"
-            reason = f"its log was truncated at offset {cut}: {gone}"
         case Gap(first):
             # What was written of those that are left is not written again.
             rest = replace(start, offset=first, read_to=max(first, start.read_to))
-            gone = f"{first - start.offset} offsets are gone, {start.offset} to {first - 1}"
-            reason = f"{gone}: retention or an operator deleted them"
         case _:
             return None
-    return SourceLoss(source, start.offset, rest, reason)
+    return SourceLoss(source, start.offset, rest, now.reason(start.offset))

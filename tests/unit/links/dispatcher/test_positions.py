@@ -137,7 +137,7 @@ def test_a_committed_position_is_where_it_goes_on(sites):
     [
         (CommittedPosition(8, "old-id", 0, "h"), 2, 10, 2, "recreated"),
         (CommittedPosition(3, "id", 0, "h"), 7, 10, 7, "4 offsets are gone, 3 to 6"),
-        (CommittedPosition(8, "id", 0, "h"), 0, 5, 5, "its log ends at offset 5"),
+        (CommittedPosition(8, "id", 0, "h"), 0, 5, 5, "its log was truncated at offset 5"),
     ],
 )
 def test_a_record_that_is_gone_is_a_loss_of_its_partition(
