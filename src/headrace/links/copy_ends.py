@@ -6,14 +6,9 @@ so that more and more of the end is read until a record of the source is there.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException, Message
-
-from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client.client import (
     ClientConfig,
     earliest_offsets,
@@ -21,17 +16,13 @@ from headrace.kafka.client.client import (
     latest_offsets,
 )
 from headrace.kafka.client.headers import headers_of
-from headrace.kafka.client.lost_brokers import BrokersLostError
 from headrace.kafka.origin import Origin, origins
-from headrace.kafka.read.polling import poll_endlessly
+from headrace.kafka.read.range_reader import Record, read_records
 from headrace.links.target import naming_site
-from headrace.model import TopicPartition
+from headrace.model import OffsetRange, TopicPartition
 
-_SILENCE_SECONDS = 30.0
 _FIRST_LOOK_OFFSETS = 16  # a record, and markers of transactions after it
 _LOOK_FACTOR = 16
-_READING = {"auto.offset.reset": "earliest"}  # what retention has removed meanwhile is left out
-_UNCOMMITTED = {"isolation.level": "read_uncommitted"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,7 @@ def last_origins(copies: Copies) -> dict[TopicPartition, Origin]:
             for copy, begin in begins.items()
             if copy not in last and begin > firsts[copy]
         }:
-            last |= dict(_origins_between(copies, begins, ends, {}))
+            last |= dict(_origins_between(copies, begins, ends))
             look *= _LOOK_FACTOR
         return last
 
@@ -99,8 +90,7 @@ def copied_since(
         ends = high_watermarks(copies.config, copies.sources)
         firsts = earliest_offsets(copies.config, ends)
         begins = {copy: max(firsts[copy], floors[copy]) for copy in ends}
-        begins = {copy: begin for copy, begin in begins.items() if begin < ends[copy]}
-        for copy, origin in _origins_between(copies, begins, ends, _UNCOMMITTED):
+        for copy, origin in _origins_between(copies, begins, ends, with_uncommitted=True):
             offsets.setdefault(copy, []).append(origin.offset)
     return offsets
 
@@ -109,36 +99,22 @@ def _origins_between(
     copies: Copies,
     begins: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
-    tuning: Mapping[str, str],
+    *,
+    with_uncommitted: bool = False,
 ) -> Iterator[tuple[TopicPartition, Origin]]:
-    """Gives the origins of records that came from the sources, in their order."""
-    if not begins:
-        return
-    open_ = set(begins)
-    deadline = time.monotonic() + _SILENCE_SECONDS
-    servers = copies.config["bootstrap.servers"]
-    unreachable = BrokerUnreachableError(servers, "the ends of its topics can't be read")
-    try:
-        for messages in poll_endlessly(copies.config, copies.group, begins, {**_READING, **tuning}):
-            if messages:
-                deadline = time.monotonic() + _SILENCE_SECONDS
-            elif time.monotonic() > deadline:
-                raise unreachable
-            for message in messages:
-                copy = TopicPartition.of(message)
-                if _is_end(copies.config, message, ends[copy]):
-                    open_.discard(copy)
-                elif message.error() is None and (origin := _origin(copies, copy, message)):
-                    yield copy, origin
-            if not open_:
-                return
-    except BrokersLostError:
-        raise unreachable from None
+    """Yields the origins of records that came from the sources, in their order."""
+    ranges = [OffsetRange(copy, begin, ends[copy]) for copy, begin in begins.items()]
+    for record in read_records(
+        copies.config, copies.group, ranges, with_uncommitted=with_uncommitted
+    ):
+        copy = TopicPartition.of(record)
+        if origin := _origin(copies, copy, record):
+            yield copy, origin
 
 
-def _origin(copies: Copies, copy: TopicPartition, message: Message) -> Origin | None:
+def _origin(copies: Copies, copy: TopicPartition, record: Record) -> Origin | None:
     """The origin of a record, if it came from the source: the last one it has."""
-    known = origins(headers_of(message) or ())
+    known = origins(headers_of(record) or ())
     source = copies.sources[copy]
     is_ours = known and (known[-1].site, known[-1].topic, known[-1].partition) == (
         copies.source_site,
@@ -146,21 +122,3 @@ def _origin(copies: Copies, copy: TopicPartition, message: Message) -> Origin | 
         source.partition,
     )
     return known[-1] if is_ours else None
-
-
-def _is_end(config: ClientConfig, message: Message, end: int) -> bool:
-    """Whether a partition is read to its end.
-
-    Raises:
-        AuthorizationError: if an ACL is missing at the cluster.
-        KafkaException: if an error is permanent.
-    """
-    error = message.error()
-    if error is None:
-        return bool(message.offset() >= end)
-    means = meaning(error)
-    if means is Meaning.FORBIDDEN:
-        raise forbidden(config, "READ", f"topic {message.topic()}")
-    if means not in {Meaning.END, Meaning.NO_RECORD}:
-        raise KafkaException(error)
-    return means is Meaning.END

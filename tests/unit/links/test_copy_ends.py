@@ -8,7 +8,7 @@ from tests.mock_brokers import MockBrokers
 from tests.waiting import FLUSH_SECONDS
 
 from headrace.kafka.origin import ORIGIN, Origin
-from headrace.kafka.read import polling
+from headrace.kafka.read import range_reader
 from headrace.links.copy_ends import Copies, copied_since, last_origins
 from headrace.model import TopicPartition
 
@@ -59,11 +59,11 @@ def test_records_that_retention_removes_meanwhile_are_read_past(
     brokers, monkeypatch, removed, origins
 ):
     append(brokers, 0, 1, 2)
-    consumer = polling.consumer
+    consumer = range_reader.consumer
 
     def delete_first(*arguments):
         brokers.delete_before("waw.a", 0, removed)
         return consumer(*arguments)
 
-    monkeypatch.setattr(polling, "consumer", delete_first)
+    monkeypatch.setattr(range_reader, "consumer", delete_first)
     assert last_origins(copies_at(brokers)) == origins

@@ -143,43 +143,52 @@ class _Comparison:
         if new := ", ".join(source.path for source in positions if source not in queries):
             self._unknown.append(f"`headrace query emit` has not looked at {new} yet")
         marks = watermarks(self._config, positions)
-        known: dict[TopicPartition, tuple[int, int]] = {}
+        ranges = newest_ranges(self._ranges(queries, positions, marks), MAX_EVENTS)
+        counts = self._compared(ranges, queries, rules).items()
+        events = sum(counted.events for _, counted in counts)
+        if not events and not self._unknown:
+            self._unknown.append(
+                "no event was looked at since the queries, the event class or a topic have changed"
+            )
+        differences = tuple(
+            Imbalance(Hop.MATCHED_EVENTS, number, partition=source.path)
+            for source, counted in counts
+            for number in (counted.missing, -counted.too_many)
+            if number
+        )
+        unknown = "; ".join(self._unknown)
+        return MatchedEventsBook(
+            self._matched.queries.name,
+            self._matched.topic.name,
+            WindowState.of(differences, unknown),
+            events,
+            sum(counted.matches for _, counted in counts),
+            sum(counted.in_topic for _, counted in counts),
+            sum(max(end - max(positions[p].offset, first), 0) for p, (first, end) in marks.items()),
+            sum(at.skipped for at in positions.values()),
+            differences,
+            unknown,
+        )
+
+    def _ranges(
+        self,
+        queries: Mapping[TopicPartition, CommittedQueries],
+        positions: Mapping[TopicPartition, EmitterPosition],
+        marks: Mapping[TopicPartition, tuple[int, int]],
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Returns the events of each partition that were matched with its queries."""
+        ranges: dict[TopicPartition, tuple[int, int]] = {}
         for source, of_source in queries.items():
             first, offset = marks[source][0], positions[source].offset
-            begin = max(of_source.since, first)
-            known[source] = begin, max(begin, offset)
+            start = max(of_source.since, first)
+            ranges[source] = start, max(start, offset)
             if first > offset:
                 self._unknown.append(
                     f"Kafka has deleted {first - offset:,} offsets of {source.path} after the "
                     "committed position: the next start of `headrace query emit` counts those that "
                     "it has not looked at"
                 )
-        counts = self._compared(newest_ranges(known, MAX_EVENTS), queries, rules)
-        differences = tuple(
-            Imbalance(Hop.MATCHED_EVENTS, number, partition=source.path)
-            for source, of_source in counts.items()
-            for number in (of_source.missing, -of_source.too_many)
-            if number
-        )
-        events = sum(of_partition.events for of_partition in counts.values())
-        if not events and not self._unknown:
-            self._unknown.append(
-                "no event was looked at since the queries, the event class or a topic have changed"
-            )
-        unknown = "; ".join(self._unknown)
-        starts = {p: max(at.offset, marks[p][0]) for p, at in positions.items()}
-        return MatchedEventsBook(
-            self._matched.queries.name,
-            self._matched.topic.name,
-            WindowState.of(differences, unknown),
-            events,
-            sum(of_partition.matches for of_partition in counts.values()),
-            sum(of_partition.in_topic for of_partition in counts.values()),
-            sum(max(marks[p][1] - offset, 0) for p, offset in starts.items()),
-            sum(at.skipped for at in positions.values()),
-            differences,
-            unknown,
-        )
+        return ranges
 
     def _positions(self) -> dict[TopicPartition, EmitterPosition]:
         """Returns all partitions' positions, without queries where `query emit` has none yet."""
