@@ -7,7 +7,6 @@ from tests.golden.formats import Format
 
 from headrace.kafka.read.resume import Position
 from headrace.kafka.table.topic_table import TopicPosition
-from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.merger.position import InputPosition, WrittenTo, committed_offset, position_of
 from headrace.links.mirror.positions import positions_of
 from headrace.model import TopicPartition
@@ -15,6 +14,7 @@ from headrace.pipelines.join.offsets import JoinOffset
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.queries.emit.emitter_position import CommittedQueries, EmitterPosition
 from headrace.queries.match.held import RegistryPoint
+from headrace.spark.claimed_query import CommittedPosition
 from headrace.workers.lanes.offsets import CommitMetadata, PartitionOffsets, read_metadata
 
 TOPIC_ID = "3MNFyhyKQuKTXyhUTYmCPw"

@@ -18,6 +18,7 @@ from headrace.errors import BrokerUnreachableError, LinkRecordError, RefusedErro
 from headrace.kafka.client.broker_errors import Meaning, meaning
 from headrace.kafka.client.lost_brokers import BrokersLostError
 from headrace.kafka.group.group_member import GroupMember, NoMemberError
+from headrace.kafka.read.resume import SourceChangedError
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.links.hanging import HangingTransactions
 from headrace.links.refused_records import RefusedRecords
@@ -33,10 +34,6 @@ _LOG = logging.getLogger("headrace.transfer")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _WAITED_FOR = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.REBALANCING})
 NewStart = TypeVar("NewStart", contravariant=True)  # noqa: PLC0105 - as typing's own names
-
-
-class SourceChangedError(Exception):
-    """The next record is not there: where the partitions begin is to be asked again."""
 
 
 _INTERRUPTIONS = (

@@ -15,7 +15,7 @@ from headrace.kafka.client.client import ClientConfig, consumer, describe
 from headrace.kafka.client.lost_brokers import IdleCheck
 from headrace.kafka.client.partitions import client_partition, client_partitions
 from headrace.kafka.read.log_cuts import Seen
-from headrace.links.instance import SourceChangedError
+from headrace.kafka.read.resume import SourceChangedError
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name

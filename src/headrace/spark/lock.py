@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from headrace.errors import CheckpointInUseError
+from headrace.errors import CheckpointInUseError, RefusedError
 from headrace.runtime.files.file_locks import ProcessLock
 from headrace.storage import files as storage
 
@@ -21,22 +23,31 @@ class CheckpointLock:
 
     Drivers on other machines, or in other containers, are not seen by it. There the table takes
     each batch from one of them only, as its transactions record where the last one ended.
+
+    Args:
+        folder: of locks.
+        pipeline: its name, or that of a run of another kind.
+        in_use: returns the error of a start while another process holds it, by the name of that;
+            ``None``: :class:`CheckpointInUseError`.
     """
 
-    def __init__(self, folder: Path, pipeline: str) -> None:
-        self._path, self._pipeline = folder / f"{pipeline}.lock", pipeline
+    def __init__(
+        self, folder: Path, pipeline: str, in_use: Callable[[str], RefusedError] | None = None
+    ) -> None:
+        self._path = folder / f"{pipeline}.lock"
+        self._in_use = in_use or partial(CheckpointInUseError, pipeline, str(self._path))
         self._lock = ProcessLock(self._path)
 
     def acquire(self) -> None:
         """Takes the lock; harmless when it is held already.
 
         Raises:
-            CheckpointInUseError: if another process holds it.
+            RefusedError: if another process holds it.
         """
         if not self._lock.try_acquire():
             holder = self._lock.holder()
             name = f"process {holder.process.pid}" if holder else "another process"
-            raise CheckpointInUseError(self._pipeline, str(self._path), name)
+            raise self._in_use(name)
 
     def release(self) -> None:
         """Gives the lock back; harmless when it is not held."""

@@ -175,6 +175,10 @@ class Truncated(Loss):
         return f"its log was truncated at offset {self.offset}: records that were read are gone"
 
 
+class SourceChangedError(Exception):
+    """The next record is not where it was: ask again from where partitions continue."""
+
+
 Verdict: TypeAlias = Continue | NoPartition | NoLeader | Gap | Recreated | Truncated
 
 

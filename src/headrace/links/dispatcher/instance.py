@@ -5,15 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import (
-    CheckpointInUseError,
-    DispatcherFailedError,
-    DispatcherRunningError,
-    HeadraceError,
-)
+from headrace.errors import DispatcherFailedError, DispatcherRunningError, HeadraceError
 from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.route_run import RouteRun
 from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
@@ -68,7 +64,12 @@ class DispatcherInstance:
         """
         with ExitStack() as stack:
             for route in self._routes:
-                stack.callback(self._locked(route).release)
+                site = route.target_site
+                running = partial(DispatcherRunningError, self._name, site)
+                name = f"dispatcher.{self._name}.{site}"
+                lock = CheckpointLock(self._state / "locks", name, running)
+                lock.acquire()
+                stack.callback(lock.release)
             observe(None)
             spark = stack.enter_context(self._session())
             self._runs = [self._run_of(spark, route) for route in self._routes]
@@ -109,13 +110,3 @@ class DispatcherInstance:
             return int(spark.sparkContext.defaultParallelism) // len(self._routes)
 
         return RouteRun(spark, route, self._restart, folder, cores, once=self._once)
-
-    def _locked(self, route: DispatcherRoute) -> CheckpointLock:
-        name = f"dispatcher.{route.dispatcher}.{route.target_site}"
-        lock = CheckpointLock(self._state / "locks", name)
-        try:
-            lock.acquire()
-        except CheckpointInUseError as error:
-            holder = error.holder
-            raise DispatcherRunningError(route.dispatcher, route.target_site, holder) from error
-        return lock

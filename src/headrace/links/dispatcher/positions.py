@@ -5,10 +5,6 @@ records of the source before it are there. It goes with that topic: a source tha
 no offset with it, and a target's topic that is recreated is filled again. Where no offset is
 committed, as after a week without an instance, all that the source has is to be sent, but for what
 the target has.
-
-The metadata of a commit names the topic id that the offset is one of; the offset at the target from
-which on copies of later records are to be looked for; and the instance that committed. The leader
-epoch of a commit is that of the source (KIP-320): it says whether the log was cut since.
 """
 
 from __future__ import annotations
@@ -27,11 +23,11 @@ from headrace.kafka.read.resume import (
     with_cuts,
 )
 from headrace.links.copy_ends import copied_since
-from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.starts import Starts
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
+from headrace.spark.claimed_query import CommittedPosition
 
 
 def committed_positions(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from headrace.spark.header_columns import headers_or_empty
 from headrace.spark.topic_query import KafkaQuery, OutgoingRows, ReadTopic
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _BATCH_EVERY = "100 milliseconds"
 
@@ -22,77 +22,53 @@ _BATCH_EVERY = "100 milliseconds"
 def route_query(
     spark: SparkSession,
     route: DispatcherRoute,
-    starts: Mapping[TopicPartition, int],
     sent: Mapping[TopicPartition, SentRecords],
     checkpoint: Path,
     *,
     once: bool,
+    one_by_one: bool = False,
 ) -> KafkaQuery:
-    """Returns a running query of a route, from given offsets on.
+    """Returns a running query of a route.
 
     Args:
         spark: the session.
         route: what is sent, and where to.
-        starts: the first offset of each partition that is read.
-        sent: which records are at the target already.
+        sent: where the partitions that are read start, and which records are at the target already.
         checkpoint: an empty folder on the driver's machine.
         once: end when what the topic holds now is sent.
+        one_by_one: send each record in a batch of its own.
     """
     name = f"{route.dispatcher}.{route.target_site}"
-    source = ReadTopic(route.source, route.topic, starts, route.group)
-    written = OutgoingRows(route.target, _outgoing(route, sent))
-    return KafkaQuery(spark, name, source, written, _trigger(route, once=once), checkpoint)
-
-
-def partition_query(
-    spark: SparkSession,
-    route: DispatcherRoute,
-    start: tuple[TopicPartition, int],
-    sent: Mapping[TopicPartition, SentRecords],
-    checkpoint: Path,
-) -> KafkaQuery:
-    """Returns a running query of one partition: it sends what the topic holds now, one by one.
-
-    Args:
-        spark: the session.
-        route: what is sent, and where to.
-        start: the partition, and its first offset that is read.
-        sent: which records are at the target already.
-        checkpoint: an empty folder on the driver's machine.
-    """
-    source, offset = start
-    name = f"{route.dispatcher}.{route.target_site}.{source.partition}"
-    topic = ReadTopic(route.source, route.topic, {source: offset}, route.group)
-    written = OutgoingRows(route.target, _outgoing(route, sent), one_by_one=True)
-    return KafkaQuery(spark, name, topic, written, _trigger(route, once=True), checkpoint)
+    if one_by_one:
+        name += "".join(f".{source.partition}" for source in sent)
+    written = OutgoingRows(
+        route.target, lambda records: route.outgoing(records.where(is_new(sent))), one_by_one
+    )
+    trigger = _trigger(route, once=once)
+    return KafkaQuery(spark, name, _source(route, sent), written, trigger, checkpoint)
 
 
 def first_unsent(
-    spark: SparkSession,
-    route: DispatcherRoute,
-    start: tuple[TopicPartition, int],
-    sent: Mapping[TopicPartition, SentRecords],
+    spark: SparkSession, route: DispatcherRoute, sent: Mapping[TopicPartition, SentRecords]
 ) -> int | None:
     """Returns the offset of the first record that the target wants and has not; ``None``: of none.
 
     Args:
         spark: the session.
         route: what is sent, and where to.
-        start: the partition, and its first offset that is read.
-        sent: which records are at the target already.
+        sent: where a partition starts, and which records are at the target already.
     """
     from pyspark.sql import functions as f
 
-    topic = ReadTopic(route.source, route.topic, dict([start]), route.group)
-    records = spark.read.format("kafka").options(**topic.options).load().where(is_new(sent))
+    source = spark.read.format("kafka").options(**_source(route, sent).options)
+    records = source.load().where(is_new(sent))
     row = records.where(route.is_sent(headers_or_empty(f.col("headers")))).select("offset").first()
     return None if row is None else int(row["offset"])
 
 
-def _outgoing(
-    route: DispatcherRoute, sent: Mapping[TopicPartition, SentRecords]
-) -> Callable[[DataFrame], DataFrame]:
-    return lambda records: route.outgoing(records.where(is_new(sent)))
+def _source(route: DispatcherRoute, sent: Mapping[TopicPartition, SentRecords]) -> ReadTopic:
+    starts = {source: records.first for source, records in sent.items()}
+    return ReadTopic(route.source, route.topic, starts, route.group)
 
 
 def _trigger(route: DispatcherRoute, *, once: bool) -> dict[str, Any]:

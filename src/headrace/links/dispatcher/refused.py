@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.links.dispatcher.position import CommittedPosition
-from headrace.links.dispatcher.query import first_unsent, partition_query
+from headrace.links.dispatcher.query import first_unsent, route_query
 from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.sent import sent_since
 from headrace.links.target import Rejection
 from headrace.model import TopicPartition
+from headrace.spark.claimed_query import CommittedPosition
 from headrace.spark.topic_query import KafkaQuery
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def find_refused(
     wait(_SETTLE_SECONDS)
     rejections: dict[TopicPartition, Rejection] = {}
     for source, (reason, setting) in refusals.items():
-        at = positions[source]
-        offset = first_unsent(spark, route, (source, at.offset), sent_since(route, {source: at}))
+        offset = first_unsent(spark, route, sent_since(route, {source: positions[source]}))
         if offset is not None:
             rejections[source] = Rejection(offset, reason, setting)
     return rejections
@@ -92,10 +91,11 @@ def _sent_apart(
     deadline = time.monotonic() + _APART_SECONDS
     queries: dict[TopicPartition, KafkaQuery] = {}
     try:
-        for source, at in positions.items():
+        for source, records in sent.items():
             checkpoint = folder / f"partition-{source.partition}"
-            start = source, at.offset
-            queries[source] = partition_query(spark, route, start, sent, checkpoint)
+            queries[source] = route_query(
+                spark, route, {source: records}, checkpoint, once=True, one_by_one=True
+            )
         while True:
             is_active = any(query.is_active for query in queries.values())
             refusals = {

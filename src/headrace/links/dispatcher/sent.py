@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from headrace.kafka.read.log_cuts import Seen, find_cuts
 from headrace.links.copy_ends import copied_since
-from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
+from headrace.spark.claimed_query import CommittedPosition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -34,12 +34,17 @@ class SentRecords:
     """The records of one partition that are at the target.
 
     Attributes:
-        first: an offset of the source.
+        first: the offset of the source at which a query starts.
         marks: a byte for each offset from ``first`` on: 1, if its record is at the target.
     """
 
     first: int
     marks: bytes
+
+    @property
+    def end(self) -> int:
+        """The offset after the last one that is at the target."""
+        return self.first + len(self.marks)
 
 
 def sent_since(
@@ -54,16 +59,18 @@ def sent_since(
     floors = {route.copy_of(source): at.scan_from for source, at in positions.items()}
     at_target = copied_since(route.copies(positions), floors)
     sent: dict[TopicPartition, SentRecords] = {}
-    seen: dict[int, Seen] = {}
     for source, at in positions.items():
         numbers = [offset - at.offset for offset in at_target.get(route.copy_of(source), ())]
         known = [number for number in numbers if 0 <= number < MAX_OFFSETS]
-        if known:
-            marks = bytearray(max(known) + 1)
-            for number in known:
-                marks[number] = 1
-            sent[source] = SentRecords(at.offset, bytes(marks))
-            seen[source.partition] = Seen(at.offset + len(marks), at.epoch)
+        marks = bytearray(max(known, default=-1) + 1)
+        for number in known:
+            marks[number] = 1
+        sent[source] = SentRecords(at.offset, bytes(marks))
+    seen = {
+        source.partition: Seen(records.end, positions[source].epoch)
+        for source, records in sent.items()
+        if records.marks
+    }
     with naming_site(route.source_site):
         cuts = find_cuts(route.source, route.topic, seen)
     for partition, cut in cuts.items():
@@ -79,10 +86,11 @@ def is_new(sent: Mapping[TopicPartition, SentRecords]) -> Column:
 
     new = f.lit(True)
     for source, records in sent.items():
+        if not records.marks:
+            continue
         index = f.col("offset") - records.first
         mark = f.substr(f.lit(records.marks), (index + 1).cast("int"), f.lit(1))
-        is_known = (f.col("partition") == source.partition) & index.between(
-            0, len(records.marks) - 1
-        )
+        last = len(records.marks) - 1
+        is_known = (f.col("partition") == source.partition) & index.between(0, last)
         new = new & f.when(is_known, mark != f.lit(b"\x01")).otherwise(f.lit(True))
     return new

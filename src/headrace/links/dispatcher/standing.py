@@ -21,7 +21,6 @@ from headrace.kafka.client.client import latest_offsets
 from headrace.links.accepted import AcceptedRange
 from headrace.links.accepted_ranges import AcceptedLoss, accept, accepted_folder
 from headrace.links.dispatcher.declaration import Dispatcher, DispatchMode
-from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.positions import (
     commit_positions,
     committed_positions,
@@ -38,6 +37,7 @@ from headrace.project.check import LoadedProject
 from headrace.project.site_clusters import cluster_of, own_cluster, site_clusters
 from headrace.service.status import StatusFolder
 from headrace.settings import Settings
+from headrace.spark.claimed_query import CommittedPosition
 from headrace.spark.kafka_session import kafka_session
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from headrace.errors import LinkRecordError, TopicMissingError
 from headrace.kafka.client.client import high_watermarks
 from headrace.kafka.client.headers import headers_of
 from headrace.kafka.read.log_cuts import epoch_of
-from headrace.links.instance import Carrier, SourceChangedError
+from headrace.kafka.read.resume import SourceChangedError
+from headrace.links.instance import Carrier
 from headrace.links.merger.clock import InputClock
 from headrace.links.merger.order import Pending
 from headrace.links.merger.plan import ClockSource, MergerPlan

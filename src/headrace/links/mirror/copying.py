@@ -11,8 +11,8 @@ from headrace.kafka.client.headers import headers_of
 from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.origin import ORIGIN, origin_prefix
 from headrace.kafka.read.log_cuts import epoch_of
-from headrace.kafka.read.resume import Position
-from headrace.links.instance import Carrier, SourceChangedError
+from headrace.kafka.read.resume import Position, SourceChangedError
+from headrace.links.instance import Carrier
 from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.mirror.status import MirrorCounter
 from headrace.links.site_times import SITE_TIMES, SourceEnds, site_time_key

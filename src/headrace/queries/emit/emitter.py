@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,10 @@ import pyarrow as pa
 
 from headrace.errors import (
     BrokerUnreachableError,
-    CheckpointInUseError,
     MatchedEventsRunningError,
     TopicMissingError,
 )
+from headrace.kafka.read.resume import SourceChangedError
 from headrace.kafka.table.topic_table import TopicPosition
 from headrace.model import TopicPartition
 from headrace.queries.emit.emitter_position import EmitterPosition
@@ -31,16 +32,18 @@ from headrace.queries.emit.positions import (
     with_queries,
 )
 from headrace.queries.emit.rules import MAX_SHAPES, EmittingRules
-from headrace.queries.emit.running_query import RunningQuery, lags_of
+from headrace.queries.emit.running_query import RunningQuery
 from headrace.queries.emit.status import EmitterStatus
 from headrace.queries.match.held import RegistryReader
 from headrace.queries.topics import ensure_query_topics
 from headrace.runtime.clock import now_in_ms
 from headrace.service.restart import Fail, FailureKind, Refuse, Restart, RestartPolicy
 from headrace.service.status import State
+from headrace.spark.claimed_query import lags_of
 from headrace.spark.failures import headline, kind_of
 from headrace.spark.lock import CheckpointLock
 from headrace.spark.session import SPARK_STARTS
+from headrace.spark.topic_query import DoneBatches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +111,10 @@ class EventEmitter:
             HeadraceError: if an error is not transient.
         """
         self._observe = observe
-        lock = self._locked()
+        name = self._status.name
+        running = partial(MatchedEventsRunningError, name)
+        lock = CheckpointLock(self._state / "locks", f"matched-events.{name}", running)
+        lock.acquire()
         try:
             self._status = replace(self._status, state=State.WAITING, reason=SPARK_STARTS)
             observe(None)
@@ -124,18 +130,9 @@ class EventEmitter:
             try:
                 self._commit_end()
             except (BrokerUnreachableError, MatchedEventsRunningError, TopicMissingError) as error:
-                _LOG.warning("%s: its last position is not committed: %s", self._status.name, error)
+                _LOG.warning("%s: its last position is not committed: %s", name, error)
         finally:
             lock.release()
-
-    def _locked(self) -> CheckpointLock:
-        name = self._status.name
-        lock = CheckpointLock(self._state / "locks", f"matched-events.{name}")
-        try:
-            lock.acquire()
-        except CheckpointInUseError as error:
-            raise MatchedEventsRunningError(name, error.holder) from error
-        return lock
 
     def _delay_after(self, error: Exception) -> float | None:
         """Returns the delay before the next start in seconds, or ``None`` if there is no retry."""
@@ -169,6 +166,9 @@ class EventEmitter:
         running = self._running = self._started(spark, columns)
         try:
             return self._watch(running, newest)
+        except SourceChangedError as change:
+            _LOG.info("%s: %s", self._status.name, change)
+            return None
         finally:
             running.stop()
 
@@ -203,7 +203,7 @@ class EventEmitter:
         return running
 
     def _commit_start(self, rules: EmittingRules) -> EmitterStart:
-        """Commits the positions to go on at, with the queries that later events are matched with.
+        """Commits the positions to continue at, with the queries of later events.
 
         Raises:
             MatchedEventsRunningError: if another process has committed since the last Spark query
@@ -243,8 +243,8 @@ class EventEmitter:
         if self._running is None:
             return
         records = self._status.records + start.records - self._running.already_sent
-        was_read = {source: at for source, at in positions.items() if source in start.sent}
-        read = self._status.read + self._running.read_until(was_read)
+        was_read = {source: at.offset for source, at in positions.items() if source in start.sent}
+        read = self._status.read + sum(lags_of(self._running.positions, was_read).values())
         self._status = replace(self._status, read=read, records=records)
         self._running = None
 
@@ -263,43 +263,38 @@ class EventEmitter:
             the rules of the next Spark query; ``None`` if the registry must be read again.
         """
         checked_at = time.monotonic()
-        while not self._stop.is_set():
-            is_active = running.is_active
-            self._look(running)
-            if not is_active:
-                failure = running.failure
-                if failure is not None:
-                    raise failure
-                return None
+        for lags in running.watch(self._stop, _LOOK_SECONDS, self._count):
+            if isinstance(lags, BrokerUnreachableError):
+                raise lags
+            self._status = replace(self._status, lags=lags)
+            if not running.query.is_active:
+                break
             is_due = time.monotonic() - checked_at >= _CHECK_SECONDS
             if is_due:
                 checked_at = time.monotonic()
-                running.check_claim()
-                if running.reads_another_topic():
-                    return None
             columns = self._next_columns(running, newest, is_due) if running.may_end else None
             if columns is not None:
                 return columns
             self._observe(None)
-            self._stop.wait(_LOOK_SECONDS)
+        if running.query.failure is not None:
+            raise running.query.failure
         return None
 
     def _next_columns(
         self, running: RunningQuery, newest: pa.Table, is_due: bool
     ) -> RuleColumns | None:
-        """Returns the rules of the next Spark query, or ``None`` if the running one goes on."""
+        """Returns the rules of the next Spark query, or ``None`` if the running one continues."""
         # Queries expire without a record in the topic of queries.
         if is_due or self._registry.end().position != self._read_to:
             rules, others = self._rules(newest), running.columns.rules
             if rules.identities != others.identities:
                 self._changes_often = not running.has_ended_batches
-                if running.reads_another_topic():
-                    return self._columns(rules)
+                running.check()  # offsets of another topic are no ends of this one
                 ends = {p.partition: end for p, end in running.source_ends().items()}
                 return self._columns(rules.after(others, ends))
-            running.registry = rules.registry
+            running.note_registry(rules.registry)
             self._show_rules(rules)
-        if running.has_short_batches and running.age_seconds >= _QUIET_SECONDS:
+        if running.has_short_batches and time.monotonic() - running.started_at >= _QUIET_SECONDS:
             self._changes_often = False
             return running.columns
         return None
@@ -308,13 +303,11 @@ class EventEmitter:
         offset, live = rules.registry.offset, rules.hash
         self._status = replace(self._status, registry_offset=offset, rules=live)
 
-    def _look(self, running: RunningQuery) -> None:
-        """Commits the completed batches, and adds them to the status."""
-        done = running.commit_batches()
+    def _count(self, done: DoneBatches | None) -> None:
+        """Adds batches to the status whose positions were committed."""
         if done is not None:
             read, records = self._status.read + done.read, self._status.records + done.sent
             self._status = replace(self._status, read=read, records=records)
-        self._status = replace(self._status, lags=running.lags())
 
     def _wait(self, reason: str, seconds: float) -> None:
         if self._status.reason != reason:

@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.queries.emit.rules import NO_QUERIES
 from headrace.queries.match.held import RegistryPoint
+from headrace.spark.claimed_query import CommittedPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +37,19 @@ class CommittedQueries:
 
 
 @dataclass(frozen=True, slots=True)
-class EmitterPosition:
+class EmitterPosition(CommittedPosition):
     """The position of a partition of events: the next event, and what was matched before.
 
     Attributes:
-        offset: the offset of the next event.
-        topic_id: id of the topic of events; empty if not known, because another program has
-            committed the offset.
         target_id: id of the topic of matched events.
-        scan_from: an offset in the topic of matched events; no record of an event from ``offset``
-            on is before it.
-        instance: the instance that committed the position; empty if none has.
         skipped: number of offsets that Kafka deleted before they were matched, since the first
             start.
         queries: the queries that earlier events are matched with; ``None`` if not known.
-        epoch: epoch of a leader that had all events before ``offset``; -1 if not known.
     """
 
-    offset: int
-    topic_id: str = ""
     target_id: str = ""
-    scan_from: int = 0
-    instance: str = ""
     skipped: int = 0
     queries: CommittedQueries | None = None
-    epoch: int = -1
 
     @property
     def matches_nothing(self) -> bool:
@@ -70,7 +59,7 @@ class EmitterPosition:
     @property
     def metadata(self) -> str:
         """The metadata that is committed with the offset."""
-        return msgspec.json.encode(self).decode()
+        return msgspec.json.encode({name: getattr(self, name) for name in _STORED}).decode()
 
     @classmethod
     def of(cls, committed: confluent_kafka.TopicPartition) -> EmitterPosition:
@@ -82,4 +71,8 @@ class EmitterPosition:
         return replace(position, offset=committed.offset)
 
 
+_STORED = (  # in this order: fields of a subclass would be last
+    *("offset", "topic_id", "target_id", "scan_from"),
+    *("instance", "skipped", "queries", "epoch"),
+)
 _METADATA = msgspec.json.Decoder(EmitterPosition)

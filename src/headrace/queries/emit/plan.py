@@ -71,13 +71,12 @@ class EmitterPlan:
         [topic] = self._described(self.topic.name)
         return topic
 
-    def live_with_target(self) -> tuple[LiveTopic, str]:
-        """Returns the topic of events as it is now, and the id of the topic of matched events.
+    def live_with_target(self) -> list[LiveTopic]:
+        """Returns the topics of events and of matched events as they are now.
 
         Raises as :meth:`live`.
         """
-        topic, target = self._described(self.topic.name, self.queries.matched_events_topic)
-        return topic, target.topic_id
+        return self._described(self.topic.name, self.queries.matched_events_topic)
 
     def _described(self, *names: str) -> list[LiveTopic]:
         live = describe(self.config, names)

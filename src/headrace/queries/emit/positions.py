@@ -77,52 +77,47 @@ def find_start(matched: EmitterPlan, failover_seconds: float = 10.0) -> EmitterS
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
     """
-    live, target_id = matched.live_with_target()
-    sources = live.all_partitions
+    live, target = matched.live_with_target()
+    sources, target_id = live.all_partitions, target.topic_id
     known = committed_positions(matched, [*sources, matched.mark])
     mark = known.pop(matched.mark, None)
     # Kafka deletes the mark with the topic of matched events.
-    own = [at for at in known.values() if at.topic_id]
-    marks_of_start = own if mark is None else [mark]
-    begins_at_end = all(at.matches_nothing for at in marks_of_start)
+    earlier = [at for at in known.values() if at.topic_id] if mark is None else [mark]
     before = {
         source: at if at.target_id == target_id else replace(at, scan_from=0)
         for source, at in known.items()
         if at.topic_id in {"", live.topic_id} and not at.matches_nothing
     }
+    # Before the scan: what is sent from now on is after these offsets.
     floors = high_watermarks(matched.config, set(map(matched.target, sources)))
     last, records = _sent_since(matched, before)
     reached = {
-        source: _reached(at, last[source].offset + 1 if source in last else at.offset)
+        source: replace(at, offset=last[source].offset + 1 if source in last else at.offset).reached
         for source, at in before.items()
     }
     logs = _logs(matched, live, reached, failover_seconds)
+    sent = {p: last[p] for p in last if logs[p].first <= last[p].offset < _whole_to(logs[p])}
     positions: dict[TopicPartition, EmitterPosition] = {}
-    sent: dict[TopicPartition, SentOfEvent] = {}
-    losses: list[str] = []
-    for source in sources:
-        log, at, event = logs[source], known.get(source), last.get(source)
+    for source, log in logs.items():
         scan_from = floors[matched.target(source)]
-        new = EmitterPosition(log.end, live.topic_id, target_id, scan_from, epoch=log.epoch)
+        end = EmitterPosition(log.end, live.topic_id, scan_from, "", log.epoch, target_id)
+        at = known.get(source)
         if source in before:
-            losses += _losses(source, reached[source], log)
-            whole_to = log.end if log.cut is None else min(log.cut, log.end)
-            if event is not None and log.first <= event.offset < whole_to:
-                sent[source] = event
-            at_end, offset = replace(new, offset=whole_to), reached[source].offset
-            positions[source] = _going_on(
-                before[source], offset, sent.get(source), at_end, log.first
-            )
+            looked_at = reached[source].offset
+            positions[source] = _continued(before[source], looked_at, sent.get(source), end, log)
         elif at is not None and at.matches_nothing:
-            positions[source] = replace(new, skipped=at.skipped, queries=at.queries)
+            positions[source] = replace(end, skipped=at.skipped, queries=at.queries)
+        elif all(at.matches_nothing for at in earlier):
+            positions[source] = end
         else:
-            positions[source] = new if begins_at_end else replace(new, offset=log.first)
-    return EmitterStart(positions, sent, losses, records, is_first=not marks_of_start)
+            positions[source] = replace(end, offset=log.first)
+    losses = [loss for source, at in reached.items() for loss in _losses(source, at, logs[source])]
+    return EmitterStart(positions, sent, losses, records, is_first=not earlier)
 
 
-def _reached(at: EmitterPosition, offset: int) -> Position:
-    """Returns the position before which all events were matched, since ``at`` was committed."""
-    return Position(offset, at.topic_id, offset, at.epoch)
+def _whole_to(log: LogState) -> int:
+    """Returns the offset before which the log has the events that were matched."""
+    return log.end if log.cut is None else min(log.cut, log.end)
 
 
 def _losses(source: TopicPartition, at: Position, log: LogState) -> Iterator[str]:
@@ -157,29 +152,33 @@ def _logs(
         time.sleep(_ASK_SECONDS)
 
 
-def _going_on(
-    at: EmitterPosition, looked_at: int, sent: SentOfEvent | None, new: EmitterPosition, first: int
+def _continued(
+    at: EmitterPosition,
+    looked_at: int,
+    sent: SentOfEvent | None,
+    end: EmitterPosition,
+    log: LogState,
 ) -> EmitterPosition:
-    """Returns the position at which a partition goes on.
+    """Returns the position at which a partition continues.
 
     Args:
         at: the committed position.
         looked_at: the offset before which all events were matched.
-        sent: the last event before ``looked_at`` with records that were sent. The partition goes on
-            with this event, because records of it may be missing.
-        new: the position at the ends of both topics, or where the log of events was truncated.
-        first: the offset of the first event in Kafka.
+        sent: the last event before ``looked_at`` with records that were sent. The partition
+            continues with this event, because records of it may be missing.
+        end: the position at the ends of both topics.
+        log: the log of the partition.
     """
-    end, scan_from = new.offset, new.scan_from
-    offset = max(first, min(looked_at, end))
+    whole_to, scan_from = _whole_to(log), end.scan_from
+    offset = max(log.first, min(looked_at, whole_to))
     if sent is not None:
         offset, scan_from = sent.offset, sent.target_offset
     queries = at.queries
     # The log of events was truncated, or the topic of matched events was recreated.
-    if queries is not None and (looked_at > end or at.target_id != new.target_id):
-        queries = replace(queries, since=min(looked_at, end), scan_from=scan_from)
-    skipped = at.skipped + max(first - looked_at, 0)
-    return replace(new, offset=offset, scan_from=scan_from, skipped=skipped, queries=queries)
+    if queries is not None and (looked_at > whole_to or at.target_id != end.target_id):
+        queries = replace(queries, since=min(looked_at, whole_to), scan_from=scan_from)
+    skipped = at.skipped + max(log.first - looked_at, 0)
+    return replace(end, offset=offset, scan_from=scan_from, skipped=skipped, queries=queries)
 
 
 def with_queries(

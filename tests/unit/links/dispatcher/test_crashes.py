@@ -1,16 +1,19 @@
 """A dispatcher is killed at each call of its clients and its query; the next repeats nothing."""
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
 
+from headrace.kafka.read.log_cuts import Seen
 from headrace.links.dispatcher import route_run, sent
-from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.route_run import RouteRun
 from headrace.links.starts import Starts
 from headrace.model import TopicPartition
 from headrace.settings.model import RestartSettings
+from headrace.spark import claimed_query
+from headrace.spark.claimed_query import CommittedPosition
 from headrace.spark.topic_query import DoneBatches
 
 RECORDS = 7
@@ -45,10 +48,13 @@ class Sites:
         self.committed = positions[SOURCE]
         self.step()
 
-    def ends(self, _, partitions):
+    def source_ends(self, _, partitions):
         self.step()
-        end = {"clicks": RECORDS, "events": len(self.copies)}
-        return {partition: (end[partition.topic], 0) for partition in partitions}
+        return dict.fromkeys(partitions, (RECORDS, 0))
+
+    def target_ends(self, _, partitions):
+        self.step()
+        return dict.fromkeys(partitions, len(self.copies))
 
     def since(self, _, floors):
         self.step()
@@ -88,33 +94,30 @@ class Query:
         pass
 
 
-def known(records):
-    """Offsets of records that a start leaves out."""
-    if SOURCE not in records:
-        return set()
-    of = records[SOURCE]
-    return {of.first + number for number, mark in enumerate(of.marks) if mark}
-
-
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     """``run(sites)``: an instance, until all is sent or it is killed; whether it was."""
 
     def once(sites):
-        def query(_spark, _route, offsets, records, *_, **__):
-            return Query(sites, offsets[SOURCE], known(records))
+        def query(_spark, _route, records, *_, **__):
+            first, marks = records[SOURCE].first, records[SOURCE].marks
+            known = {first + number for number, mark in enumerate(marks) if mark}
+            return Query(sites, first, known)
 
         fakes = {
             "find_starts": lambda _: Starts({SOURCE: sites.committed}, {}, frozenset()),
             "live_topic": lambda *_: SimpleNamespace(topic_id="id", partitions=1),
             "commit_positions": sites.commit,
             "committed_positions": lambda *_: {SOURCE: sites.committed},
-            "latest_offsets": sites.ends,
-            "source_epochs": lambda _, seen: dict.fromkeys(seen, -1),
             "route_query": query,
         }
         for name, fake in fakes.items():
             monkeypatch.setattr(route_run, name, fake)
+        monkeypatch.setattr(claimed_query, "latest_offsets", sites.source_ends)
+        monkeypatch.setattr(claimed_query, "high_watermarks", sites.target_ends)
+        monkeypatch.setattr(
+            claimed_query, "whole_ends", lambda _, seen: dict.fromkeys(seen, Seen(0))
+        )
         monkeypatch.setattr(sent, "copied_since", sites.since)
         instance = RouteRun(None, ROUTE, RestartSettings(), tmp_path / "d", lambda: 1, once=True)
         instance.poll_seconds = 0
@@ -139,6 +142,17 @@ def test_killed_at_any_call_it_sends_each_record_once_and_in_order(run):
         if not was_killed:
             return
     raise AssertionError("it was killed each time")
+
+
+def test_killed_before_it_has_passed_what_was_sent_it_repeats_nothing(run):
+    for first, second in itertools.product(range(9, 15), range(9, 21)):
+        sites = Sites(first)
+        run(sites)
+        sites.steps = second
+        run(sites)
+        sites.steps = 1_000
+        assert not run(sites)
+        assert sites.copies == list(range(RECORDS)), (first, second)
 
 
 @pytest.mark.parametrize("steps", range(6, 16))

@@ -7,11 +7,11 @@ import pytest
 from headrace.errors import LinkLossError, LinkNotRefusedError
 from headrace.kafka.client.client import LiveTopic
 from headrace.links.dispatcher import standing as dispatchers
-from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.standing import accept_loss
 from headrace.links.starts import Starts
 from headrace.model import TopicPartition
+from headrace.spark.claimed_query import CommittedPosition
 
 PARTITION = TopicPartition("clicks", 0)
 ROUTE = DispatcherRoute(

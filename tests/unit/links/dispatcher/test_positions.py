@@ -9,7 +9,6 @@ from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionErr
 from headrace.kafka.client.client import LiveTopic
 from headrace.kafka.read import resume
 from headrace.links.dispatcher import positions
-from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.positions import (
     commit_positions,
     committed_positions,
@@ -17,6 +16,7 @@ from headrace.links.dispatcher.positions import (
 )
 from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.model import TopicPartition
+from headrace.spark.claimed_query import CommittedPosition
 
 ROUTE = DispatcherRoute(
     "d",

@@ -7,14 +7,16 @@ import pytest
 from headrace.errors import DispatcherCoresError, LinkRecordError
 from headrace.links.dispatcher import refused, route_run
 from headrace.links.dispatcher.declaration import DispatchMode
-from headrace.links.dispatcher.position import CommittedPosition
 from headrace.links.dispatcher.refused import find_refused
 from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.route_run import RouteRun
+from headrace.links.dispatcher.sent import SentRecords
 from headrace.links.starts import Starts
 from headrace.links.target import Rejection
 from headrace.model import TopicPartition
 from headrace.settings.model import RestartSettings
+from headrace.spark import claimed_query
+from headrace.spark.claimed_query import CommittedPosition
 
 
 class Started(Exception):  # noqa: N818 - what it stands for is no error
@@ -45,7 +47,6 @@ def test_a_target_does_not_start_where_partitions_would_wait_for_a_core(
         raise Started
 
     monkeypatch.setattr(route_run, "commit_positions", commit)
-    monkeypatch.setattr(route_run, "latest_offsets", lambda *_: {})
     route = DispatcherRoute("d", "g", "central", "waw", {}, {}, "clicks", "events", mode=mode)
     run = RouteRun(None, route, RestartSettings(), tmp_path / "d", lambda: cores, once=once)
     with pytest.raises(Started if starts else DispatcherCoresError):
@@ -61,40 +62,48 @@ def query(*, is_refused):
     )
 
 
+def nothing_sent(_, positions):
+    return {source: SentRecords(at.offset, b"") for source, at in positions.items()}
+
+
 def test_of_partitions_that_are_sent_apart_the_refused_record_is_named(monkeypatch, tmp_path):
     apart = []
 
-    def partition_query(_spark, _route, start, _sent, folder):
-        apart.append((*start, folder.name))
-        return query(is_refused=start[0] == REFUSED)
+    def route_query(_spark, _route, sent, folder, **how):
+        [(source, records)] = sent.items()
+        apart.append((source, records.first, folder.name, how))
+        return query(is_refused=source == REFUSED)
 
-    monkeypatch.setattr(refused, "sent_since", lambda *_: {})
-    monkeypatch.setattr(refused, "partition_query", partition_query)
+    monkeypatch.setattr(refused, "sent_since", nothing_sent)
+    monkeypatch.setattr(refused, "route_query", route_query)
     monkeypatch.setattr(refused, "first_unsent", lambda *_: 7)
     assert find_refused(None, ROUTE, POSITIONS, tmp_path, lambda _: False) == {
         REFUSED: Rejection(7, "RecordTooLargeException: It is large.", "max.message.bytes")
     }
-    assert apart == [(source, 0, f"partition-{source.partition}") for source in POSITIONS]
+    how = {"once": True, "one_by_one": True}
+    assert apart == [(source, 0, f"partition-{source.partition}", how) for source in POSITIONS]
 
 
 def test_a_record_that_the_target_refuses_stops_its_partition_alone(monkeypatch, tmp_path):
     read = []
 
-    def route_query(_spark, _route, starts, *_, **__):
-        read.append({source.partition for source in starts})
-        return query(is_refused=REFUSED in starts)
+    def route_query(_spark, _route, sent, *_, **__):
+        read.append({source.partition for source in sent})
+        return query(is_refused=REFUSED in sent)
 
     rejection = Rejection(7, "It is large.", "max.message.bytes")
     for name, fake in {
         "find_starts": lambda _: Starts(POSITIONS, {}, frozenset()),
         "live_topic": lambda *_: SimpleNamespace(topic_id="", partitions=len(POSITIONS)),
         "commit_positions": lambda *_: None,
-        "latest_offsets": lambda _, partitions: dict.fromkeys(partitions, (9, 0)),
-        "sent_since": lambda *_: {},
+        "sent_since": nothing_sent,
         "route_query": route_query,
         "find_refused": lambda *_: {REFUSED: rejection},
     }.items():
         monkeypatch.setattr(route_run, name, fake)
+    for name, end in {"latest_offsets": (9, 0), "high_watermarks": 9}.items():
+        ends = lambda _, partitions, end=end: dict.fromkeys(partitions, end)  # noqa: E731
+        monkeypatch.setattr(claimed_query, name, ends)
     run = RouteRun(None, ROUTE, RestartSettings(), tmp_path / "d", lambda: 3, once=True)
     run.run()
     assert read == [{0, 1, 2}, {0, 2}]

@@ -11,9 +11,8 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from headrace.errors import AuthorizationError, LinkRecordError
 from headrace.kafka.client.client import LiveTopic
 from headrace.kafka.origin import ORIGIN
-from headrace.kafka.read.resume import Position
+from headrace.kafka.read.resume import Position, SourceChangedError
 from headrace.links import source_reader
-from headrace.links.instance import SourceChangedError
 from headrace.links.mirror import copying
 from headrace.links.mirror.copying import MirrorCarrier
 from headrace.links.mirror.plan import MirrorPlan

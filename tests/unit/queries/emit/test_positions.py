@@ -27,7 +27,8 @@ def start(places=BEGIN, before=None, sent=None):
     """
     positions = {
         source: EmitterPosition(
-            *(offset, "id", "target", scan_from, "host-1"),
+            *(offset, "id", scan_from, "host-1"),
+            target_id="target",
             queries=before[source].queries if before else None,
         )
         for source, (offset, scan_from) in places.items()
