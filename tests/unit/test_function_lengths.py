@@ -13,9 +13,6 @@ LONGER = {
     "worker",
     # To be shortened.
     "accept_loss",
-    "book",
-    "find_results",
-    "find_start",
 }
 
 

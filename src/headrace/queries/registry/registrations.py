@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import partial
 
 from headrace.errors import (
     NotDeclaredError,
@@ -158,10 +159,7 @@ class QueryRegistry:
             BrokerUnreachableError: if the brokers do not answer.
             TopicChangeError: if the topic of the registry has settings of another max_ttl.
         """
-        chosen = query_id
-        if chosen is None:
-            characters = (secrets.choice(_RANDOM_ID_CHARACTERS) for _ in range(_RANDOM_ID_LENGTH))
-            chosen = "".join(characters)
+        chosen = _random_id() if query_id is None else query_id
         if not QUERY_ID.fullmatch(chosen):
             raise QueryInvalidError("id", chosen, f"possible are {QUERY_ID_WORDS}")
         now = _now()
@@ -170,24 +168,26 @@ class QueryRegistry:
         with self._lock:
             table = self._followed.table(self._config)
             live, next_offset = _live(table, chosen, now), table.next_offset
-
-        def change(before: RegisteredQuery | None) -> RegisteredQuery:
-            if before is None:
-                checked_query(self._project, text, is_new=True)
-                return query
-            is_taken = before.text != query.text
-            is_other = before.topic != query.topic or before.revision > 1
-            if is_taken and (live is not None or is_other):
-                raise QueryIdTakenError(chosen, before.revision)
-            # Another client has registered the id meanwhile: the earlier registered_at counts.
-            return replace(
-                query,
-                revision=before.revision + is_taken,
-                registered_at=before.registered_at,
-                text_changed_at=now if is_taken else before.text_changed_at,
-            )
-
+        change = partial(self._registered, query, is_live=live is not None)
         return RegistryWriter(self._config, self._queries).write(change, live, next_offset)
+
+    def _registered(
+        self, query: RegisteredQuery, before: RegisteredQuery | None, *, is_live: bool
+    ) -> RegisteredQuery:
+        if before is None:
+            checked_query(self._project, query.text, is_new=True)
+            return query
+        is_taken = before.text != query.text
+        is_other = before.topic != query.topic or before.revision > 1
+        if is_taken and (is_live or is_other):
+            raise QueryIdTakenError(query.id, before.revision)
+        # Another client has registered the id meanwhile: the earlier registered_at counts.
+        return replace(
+            query,
+            revision=before.revision + is_taken,
+            registered_at=before.registered_at,
+            text_changed_at=query.text_changed_at if is_taken else before.text_changed_at,
+        )
 
     def update(
         self, query_id: str, text: str | None = None, ttl: timedelta | None = None
@@ -357,6 +357,10 @@ class QueryRegistry:
 
     def _parse(self, text: str) -> Query:
         return checked_query(self._project, text).query
+
+
+def _random_id() -> str:
+    return "".join(secrets.choice(_RANDOM_ID_CHARACTERS) for _ in range(_RANDOM_ID_LENGTH))
 
 
 def _live(table: QueryTable, query_id: str, at: datetime) -> RegisteredQuery | None:
