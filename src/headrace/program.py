@@ -11,7 +11,8 @@ from headrace.ingest.producing.event_producer import EventProducer
 from headrace.model import Topic
 from headrace.pipelines.profiles.profiles import read_profile
 from headrace.pipelines.tables import read_project_table
-from headrace.project.check import LoadedProject, load_project
+from headrace.project.check import load_project
+from headrace.project.loaded import LoadedProject
 from headrace.runtime.extras import require_extra
 from headrace.settings import environment, find_project, load_settings
 from headrace.sinks.profiles.store import Profile

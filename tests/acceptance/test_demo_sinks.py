@@ -16,7 +16,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.acceptance.examples import EXAMPLES, Import, left_running
 
-from headrace.project import load_project
+from headrace import Pipeline
+from headrace.project.check import load_project
 from headrace.settings import load_settings
 
 EXAMPLE = "ad_serving"
@@ -57,7 +58,7 @@ def test_interrupted_it_stops_what_it_started(demo: subprocess.Popen[str], proje
 
 def test_all_three_pipelines_are_fused(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    pipelines = load_project(load_settings(example / "sinks", {})).pipelines.values()
+    pipelines = load_project(load_settings(example / "sinks", {})).declared(Pipeline).values()
     assert [pipeline.path.kind for pipeline in pipelines] == ["fused"] * 3
 
 

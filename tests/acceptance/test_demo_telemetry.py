@@ -16,7 +16,7 @@ import pytest
 from tests.acceptance.examples import Import, left_running
 
 from headrace import QueryResult, ResultKind
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.queries.registry.statements import checked_query
 from headrace.settings import load_settings
 

@@ -11,10 +11,12 @@ from types import ModuleType
 
 import pytest
 
+from headrace import Pipeline
 from headrace.ingest.producing.event_producer import event_text
 from headrace.model import event_schema
 from headrace.pipelines.source.decode import decoder_for
-from headrace.project import LoadedProject, load_project
+from headrace.project.check import load_project
+from headrace.project.loaded import LoadedProject
 from headrace.settings import load_settings
 
 
@@ -40,7 +42,7 @@ def replay(project: LoadedProject) -> Iterator[ModuleType]:
 
 
 def test_what_has_no_steps_takes_the_fused_path(project: LoadedProject) -> None:
-    paths = {name: pipeline.path.kind for name, pipeline in project.pipelines.items()}
+    paths = {name: pipeline.path.kind for name, pipeline in project.declared(Pipeline).items()}
     assert paths == {
         "impressions-to-lake": "fused",
         "impressions-to-stats": "spark",

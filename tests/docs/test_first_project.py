@@ -16,7 +16,7 @@ from tests.quick_java import quick_kafka
 
 from headrace.model import event_schema
 from headrace.pipelines.source.decode import decoder_for
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.runtime.java.installation import Java
 from headrace.settings import load_settings
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.project import LoadedProject, load_project
+from headrace import Pipeline
+from headrace.project.check import load_project
+from headrace.project.loaded import LoadedProject
 from headrace.settings import load_settings
 
 MAX_EXAMPLE = 20
@@ -41,7 +43,7 @@ def test_the_example_declares_a_topic_and_a_pipeline_on_the_fused_path(
     project: LoadedProject,
 ) -> None:
     assert project.topics["orders"].partitions == 4
-    assert project.pipelines["orders-to-lake"].path.kind == "fused"
+    assert project.declared(Pipeline)["orders-to-lake"].path.kind == "fused"
 
 
 def test_the_example_has_twenty_lines_of_code(example: str) -> None:

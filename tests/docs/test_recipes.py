@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.project import load_project
+from headrace import Pipeline
+from headrace.project.check import load_project
 from headrace.settings import load_settings
 
 DECLARING = frozenset(
@@ -46,5 +47,5 @@ def test_the_recipes_are_a_project_that_checks(
     (tmp_path / "recipes.py").write_text("\n\n".join(recipes))
     monkeypatch.setattr(sys, "path", list(sys.path))
     project = load_project(load_settings(tmp_path, {}))
-    assert len(project.pipelines) == sum(text.count(" = Pipeline(") for text in recipes)
+    assert len(project.declared(Pipeline)) == sum(text.count(" = Pipeline(") for text in recipes)
     assert "readers" in project.topics

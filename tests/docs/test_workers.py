@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, until, wait_for
 
+from headrace import Worker
 from headrace.kafka.client.client import connected_producer, describe, watermarks
 from headrace.kafka.dead_letters.letters import scan
 from headrace.operations.planning.plan import apply_plan
-from headrace.project import LoadedProject, load_project
+from headrace.project.check import load_project
+from headrace.project.loaded import LoadedProject
 from headrace.runtime.servers.ports import free_ports
 from headrace.settings import load_settings
 from headrace.workers import WorkerInstance
@@ -95,7 +97,7 @@ def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
     [port] = free_ports(1)
     names: dict[str, Callable] = {}
     exec(shown[5].replace("9400", str(port)), names)
-    instance = WorkerInstance(project.workers["enrich"], client)
+    instance = WorkerInstance(project.declared(Worker)["enrich"], client)
 
     def running() -> bool:
         try:

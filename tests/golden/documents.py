@@ -16,6 +16,7 @@ from tests.golden.samples import sample_of
 
 from headrace.cli.lifecycle import PausedPartitions, Stopping
 from headrace.cli.output import Live
+from headrace.errors import Problem
 from headrace.ingest.producing.produce import RejectedLine
 from headrace.ingest.producing.views import producing
 from headrace.ingest.views import NewToken, Serving
@@ -36,6 +37,7 @@ from headrace.offline_files.loading import LoadStats
 from headrace.offline_files.progress import CounterRange, LoadProgress
 from headrace.offline_files.views import LoadResult
 from headrace.operations.reconciling.reconcile import Reconciliation
+from headrace.operations.views import CheckResult
 from headrace.pipelines.ledger.book import PipelineBook, ReprocessedTimes
 from headrace.pipelines.ledger.breaks import Break
 from headrace.pipelines.ledger.counting.letters import LetterRecount
@@ -44,6 +46,7 @@ from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange
 from headrace.pipelines.reprocessing.reprocess import ReprocessResult
 from headrace.pipelines.reprocessing.views import reprocessing
 from headrace.pipelines.views import Compacted, RunResult, running
+from headrace.project.kinds import kinds
 from headrace.queries.book import QueryBook
 from headrace.queries.emit.book import MatchedEventsBook
 from headrace.queries.emit.views import emitting
@@ -228,7 +231,11 @@ _LOADED = LoadStats(
 
 _QUERY = parse_query("SELECT count(*) FROM clicks WINDOW 1 hour FACET country")
 
+_PROBLEM = (sample_of(Problem, "problem"),)
 RESULTS: dict[str, list[object]] = {
+    "check": [
+        CheckResult("project", {kind: (kind.plural,) for kind in kinds()}, _PROBLEM, _PROBLEM)
+    ],
     "compact": [Compacted("sales", CompactionResult(1, 2, 3))],
     "dispatcher accept": [AcceptedLoss("dispatcher", _RANGE, "waw")],
     "dispatcher list": [ROUTES],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,6 +21,7 @@ from headrace.ingest.figures.service_metrics import (
 from headrace.ingest.spool.spool import SpoolStats
 from headrace.metrics import Metric
 from headrace.pipelines.status import PipelineStatus
+from headrace.project.kinds import kinds
 from headrace.service.metrics import exposition
 from headrace.service.status import ServiceStatus
 from headrace.sinks.lake.metrics import LAKE_METRICS
@@ -42,8 +44,8 @@ def _pipelines() -> str:
     return exposition(PipelineStatus, progress, OF_SINKS_AND_STEPS)
 
 
-def _of(status: ServiceStatus) -> str:
-    return exposition(type(status), [status])
+def _of(status: ServiceStatus, *others: ServiceStatus) -> str:
+    return exposition(type(status), [status, *others])
 
 
 def _ingest() -> str:
@@ -67,12 +69,12 @@ def _ingest() -> str:
 
 
 EXPOSITIONS: dict[str, Callable[[], str]] = {
+    **{
+        status.type.kind.replace("_", "-"): functools.partial(_of, *statuses.OF_KIND[status.name])
+        for kind in kinds()
+        for status in kind.statuses()
+    },
     "pipeline": _pipelines,
-    "mirror": lambda: _of(statuses.MIRROR),
-    "merger": lambda: _of(statuses.MERGER),
-    "dispatcher": lambda: _of(statuses.DISPATCHER),
-    "matched-events": lambda: _of(statuses.EMITTER),
-    "queries": lambda: _of(statuses.QUERIES),
     "worker": lambda: _of(replace(statuses.WORKER, own=statuses.WORKER_PARTITIONS)),
     "ingest": _ingest,
 }

@@ -8,32 +8,15 @@ from typing import Any
 
 from tests.golden import statuses
 
-from headrace.pipelines.status import PipelineStatus
+from headrace.project.kinds import kinds
 from headrace.service.status import StatusFolder
 from headrace.settings import Settings
 
 
 def write_and_read(settings: Settings) -> Iterator[tuple[list[object], list[object]]]:
     """Writes all statuses as services do; yields those of each kind, as written and as read."""
-    written = {
-        StatusFolder(settings.state, PipelineStatus): (
-            statuses.PIPELINE,
-            statuses.FAILED_PIPELINE,
-            statuses.STARTING_PIPELINE,
-        ),
-        **{
-            StatusFolder(settings.state, type(status)): (status,)
-            for status in (
-                statuses.WORKER,
-                statuses.MIRROR,
-                statuses.MERGER,
-                statuses.DISPATCHER,
-                statuses.EMITTER,
-                statuses.QUERIES,
-            )
-        },
-    }
-    for folder, values in written.items():
+    for status in (status for kind in kinds() for status in kind.statuses()):
+        folder, values = StatusFolder(settings.state, status.type), statuses.OF_KIND[status.name]
         for value in values:
             folder.write(value)
         yield _in_json(values), _in_json(folder.read())

@@ -6,13 +6,15 @@ only here: a class that moves or is built otherwise changes this module and no g
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.links.merger.status import MergerStatus
 from headrace.links.mirror.status import MirrorStatus
 from headrace.pipelines.status import PipelineStatus
 from headrace.queries.emit.status import EmitterStatus
 from headrace.queries.windows.instance.status import QueryInstanceStatus
-from headrace.service.status import State
+from headrace.service.status import ServiceStatus, State
 from headrace.workers.status import PartitionStatus, WorkerStatus
 
 NOW_MS = 1_800_000_000_000
@@ -193,3 +195,14 @@ WORKER_PARTITIONS = (
         lag_seconds=1.25,
     ),
 )
+
+OF_KIND: Mapping[str, tuple[ServiceStatus, ...]] = {
+    "pipelines": (PIPELINE, FAILED_PIPELINE, STARTING_PIPELINE),
+    "workers": (WORKER,),
+    "mirrors": (MIRROR,),
+    "mergers": (MERGER,),
+    "dispatchers": (DISPATCHER,),
+    "queries": (QUERIES,),
+    "matched_events": (EMITTER,),
+}
+"""By their names in the JSON of ``headrace status``: a kind that is missing fails the tests."""

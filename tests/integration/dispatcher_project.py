@@ -15,10 +15,10 @@ from tests.integration import instance_thread
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
-from headrace import DispatchMode
+from headrace import Dispatcher, DispatchMode
 from headrace.kafka.client.client import client_config, connected_producer, consumer
 from headrace.links.dispatcher.run import dispatcher_run
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.service.run import RunOptions
 from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
@@ -185,5 +185,5 @@ class DispatcherInProcess(DispatcherProject):
 
     def running(self, exit_codes=(0,)):
         project = load_project(load_settings(self.folder, environ={}))
-        run = dispatcher_run(project, project.dispatchers["dispatch"], RunOptions())
+        run = dispatcher_run(project, project.declared(Dispatcher)["dispatch"], RunOptions())
         return instance_thread.running(run, exit_codes)

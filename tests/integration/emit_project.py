@@ -16,11 +16,11 @@ from tests.kafka_topics import make_topic
 from tests.registered import cancel_query, register_query
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
-from headrace import Origin
+from headrace import Origin, StandingQueries
 from headrace.kafka.client.client import client_config, committed, connected_producer, consumer
 from headrace.kafka.origin import origins
 from headrace.model import TopicPartition
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.queries.books import matched_events_books
 from headrace.queries.emit.plan import EmitterPlan
 from headrace.queries.emit.positions import (
@@ -75,7 +75,7 @@ class EmitProject:
         flow = flow.format(topic=self.topic, name=self.name, partitions=self.partitions)
         (self.folder / f"{module}.py").write_text(flow)
         self.loaded = load_project(load_settings(self.folder, {}))
-        self.queries = self.loaded.standing_queries[self.name]
+        self.queries = self.loaded.declared(StandingQueries)[self.name]
 
     def register(self, query_id, text, *, emits=True):
         text = text.format(topic=f'"{self.topic}"')

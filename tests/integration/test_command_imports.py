@@ -71,7 +71,7 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
         ("query register --help", set(), 45),
         ("version", {"rich"}, 35),
         ("check", {"msgspec", "rich"}, 140),
-        ("status", {"msgspec", "rich"} | CLIENT, 190),
+        ("status", {"msgspec", "rich"} | CLIENT, 195),
         ("dead-letters list", {"msgspec", "rich"} | CLIENT, 185),
         ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 205),
         (

@@ -36,7 +36,7 @@ from headrace.operations.reconciling.reconcile import reconcile
 from headrace.pipelines.reprocessing import reprocess as reprocess_module
 from headrace.pipelines.reprocessing.reprocess import ReprocessRequest, reprocess
 from headrace.pipelines.run.pipeline_run import Deployment
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.service.status import State
 from headrace.settings.model import KafkaSettings
 
@@ -68,8 +68,7 @@ class EnvelopeFlow(Flow):
 
     def project(self, *pipelines):
         kafka = KafkaSettings(bootstrap_servers=self.broker.bootstrap_servers)
-        declared = {pipeline.name: pipeline for pipeline in pipelines}
-        return LoadedProject(self.settings(kafka=kafka), {}, declared)
+        return LoadedProject(self.settings(kafka=kafka), pipelines)
 
     def balance(self, pipeline, *, recount=True):
         request = ReconcileRequest(recount=recount)

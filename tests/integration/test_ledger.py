@@ -17,7 +17,7 @@ from headrace.ledger.request import ReconcileRequest
 from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import WindowState
 from headrace.operations.reconciling.reconcile import reconcile
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.service.status import State
 from headrace.settings.model import KafkaSettings, LedgerSettings
 
@@ -44,7 +44,7 @@ def run(flow, pipeline):
 def balance(flow, *pipelines, request=RECOUNT):
     kafka = KafkaSettings(bootstrap_servers=flow.broker.bootstrap_servers)
     settings = flow.settings(kafka=kafka)
-    project = LoadedProject(settings, {}, {pipeline.name: pipeline for pipeline in pipelines})
+    project = LoadedProject(settings, pipelines)
     result = reconcile(project, pipelines[:1], request)
     return result.books[0]
 

@@ -12,6 +12,7 @@ from tests.integration.dispatcher_project import DispatcherInProcess
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
+from headrace import Merger, Mirror
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.admin.topics import delete_topic
 from headrace.kafka.client.client import (
@@ -81,7 +82,10 @@ class Linked:
         for topic in (self.copy, self.local, name, f"{name}.late"):
             make_topic(self.own, topic, PARTITIONS)
         self.project = load_project(load_settings(folder, environ={}))
-        self.mirror, self.merger = self.project.mirrors["waw"], self.project.mergers["merge"]
+        self.mirror, self.merger = (
+            self.project.declared(Mirror)["waw"],
+            self.project.declared(Merger)["merge"],
+        )
 
     @property
     def link(self):

@@ -19,7 +19,7 @@ from tests.integration.test_unique_stats import Commits
 from headrace import Distinct, OnNull, Pipeline, Postgres, Stats, Topic, WriteMode
 from headrace.errors import TableMismatchError
 from headrace.sinks.api import DELETED
-from headrace.sinks.postgres.column_types import Kind, column_types
+from headrace.sinks.postgres.column_types import ColumnKind, column_types
 from headrace.sinks.postgres.connection import find_table
 from headrace.sinks.postgres.rows.json_rows import insert_rows
 from headrace.testing.sink_lab import batch
@@ -309,17 +309,17 @@ _TEXTS = {"text", "varchar", "refcursor"}
 _JSON = {*_TEXTS, "json", "jsonb"}
 _NUMBERS = {*_JSON, "jsonpath", "int2", "int4", "int8", "numeric", "float4", "float8"}
 KEPT = {
-    Kind.BOOLEAN: (["true", "false"], {*_JSON, "jsonpath", "bool"}),
-    Kind.INTEGER: (["0", "1", "101", "123456", "20261124"], _NUMBERS),
-    Kind.DECIMAL: (["1.50", "101"], _NUMBERS - {"float4", "float8"}),
-    Kind.DOUBLE: (["1.5", "1"], _NUMBERS - {"float4"}),
-    Kind.FLOAT: (["1.5", "1"], _NUMBERS),
-    Kind.DATE: (["2026-11-24"], {*_TEXTS, "date", "timestamp", "timestamptz"}),
-    Kind.TIME: (["2026-11-24 12:34:56Z"], {*_TEXTS, "date", "timestamp", "timestamptz"}),
-    Kind.TIME_OF_DAY: (["12:34:56"], {*_TEXTS, "time", "timetz"}),
-    Kind.BYTES: (["\\x", "\\x616263"], {"bytea"}),
-    Kind.NESTED: (["{}", '{"a":1}', "[]", "[1,2]", "[[1,2],[3,4]]"], _JSON),
-    Kind.VECTOR: (["[]", "[1.5,2.5]"], _JSON),
+    ColumnKind.BOOLEAN: (["true", "false"], {*_JSON, "jsonpath", "bool"}),
+    ColumnKind.INTEGER: (["0", "1", "101", "123456", "20261124"], _NUMBERS),
+    ColumnKind.DECIMAL: (["1.50", "101"], _NUMBERS - {"float4", "float8"}),
+    ColumnKind.DOUBLE: (["1.5", "1"], _NUMBERS - {"float4"}),
+    ColumnKind.FLOAT: (["1.5", "1"], _NUMBERS),
+    ColumnKind.DATE: (["2026-11-24"], {*_TEXTS, "date", "timestamp", "timestamptz"}),
+    ColumnKind.TIME: (["2026-11-24 12:34:56Z"], {*_TEXTS, "date", "timestamp", "timestamptz"}),
+    ColumnKind.TIME_OF_DAY: (["12:34:56"], {*_TEXTS, "time", "timetz"}),
+    ColumnKind.BYTES: (["\\x", "\\x616263"], {"bytea"}),
+    ColumnKind.NESTED: (["{}", '{"a":1}', "[]", "[1,2]", "[[1,2],[3,4]]"], _JSON),
+    ColumnKind.VECTOR: (["[]", "[1.5,2.5]"], _JSON),
 }
 _ALL_TYPES = """
 SELECT typname, format_type(oid, NULL) FROM pg_type

@@ -18,7 +18,7 @@ from headrace.ledger.balance import Balance
 from headrace.ledger.request import ReconcileRequest
 from headrace.ledger.windows import WindowState
 from headrace.operations.reconciling.reconcile import reconcile
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.settings.model import KafkaSettings
@@ -185,7 +185,7 @@ def test_the_ledger_accounts_for_rows_that_are_expired(flow, server):
     outcome = flow.run(pipeline)["fused"]
     assert outcome.figures["profile_expired_rows"] == 5
     settings = flow.settings(kafka=KafkaSettings(bootstrap_servers=flow.broker.bootstrap_servers))
-    project = LoadedProject(settings, {}, {"fused": pipeline})
+    project = LoadedProject(settings, (pipeline,))
     [shown] = reconcile(project, [pipeline], ReconcileRequest()).books
     assert sum(window.read for window in shown.windows) == 65
     assert shown.windows[0].state is WindowState.BALANCED

@@ -25,7 +25,7 @@ from headrace import Project, ResultKind, StandingQueries
 from headrace.cli import main
 from headrace.errors import QueryMissingError
 from headrace.kafka.client.client import admin, client_config, connected_producer, describe
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.queries.records.matched import Tick
 from headrace.queries.records.snapshots import AnswerPosition, SnapshotPosition
 from headrace.queries.results.explanation import explain_query
@@ -52,7 +52,7 @@ class QueryProject:
         )
         self.folder = write_project(folder, flow, bootstrap=broker.bootstrap_servers)
         self.loaded = load_project(load_settings(self.folder, {}))
-        self.declared = self.loaded.standing_queries[self.name]
+        self.declared = self.loaded.declared(StandingQueries)[self.name]
         make_topic(self.config, self.topic, 2)
         ensure_query_topics(self.config, self.declared)
 

@@ -25,7 +25,7 @@ from headrace.errors import QueryMissingError, TopicChangeError
 from headrace.kafka.admin.topics import delete_topic, ensure_topics, topic_states
 from headrace.kafka.client.client import admin, client_config, connected_producer, describe
 from headrace.model import Topic
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.language import parse_query
 from headrace.queries.registry import writer
@@ -286,7 +286,7 @@ def test_faulty_records_harm_no_query(load, name, config):
 def test_ten_thousand_queries_are_listed(load, name, config):
     project = load()
     now = datetime.now(UTC).replace(microsecond=0)
-    ensure_registry_topic(config, project.standing_queries[name])
+    ensure_registry_topic(config, project.declared(StandingQueries)[name])
     sender = connected_producer(config)
     for number in range(10_000):
         at = now + timedelta(milliseconds=number)

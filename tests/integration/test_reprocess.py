@@ -50,7 +50,7 @@ from headrace.pipelines.reprocessing import run as run_module
 from headrace.pipelines.reprocessing.ranges import TimeRange
 from headrace.pipelines.reprocessing.reprocess import ReprocessRequest, plan_reprocessing, reprocess
 from headrace.pipelines.run.pipeline_run import Deployment
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.settings.model import KafkaSettings
@@ -83,7 +83,7 @@ def built(flow, keys="by id", name="fused", **changes):
 
 def project(flow, *pipelines):
     kafka = KafkaSettings(bootstrap_servers=flow.broker.bootstrap_servers)
-    return LoadedProject(flow.settings(kafka=kafka), {}, {each.name: each for each in pipelines})
+    return LoadedProject(flow.settings(kafka=kafka), pipelines)
 
 
 def again(flow, pipeline, times=ALL, *, others=(), stop=None, observe=None, **request):

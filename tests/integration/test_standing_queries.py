@@ -28,7 +28,7 @@ from headrace.ledger.windows import WindowState
 from headrace.model import TopicPartition
 from headrace.model.partitioning import partition_of_key
 from headrace.operations.reconciling.reconcile import reconcile
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.queries.book import query_books
 from headrace.queries.match.driver import MatchPositions
 from headrace.queries.match.sink import MatchQueries
@@ -317,7 +317,7 @@ def test_a_batch_that_is_committed_meanwhile_is_neither_missing_nor_too_many(que
     monkeypatch.setattr(MatchPositions, "versions", read_before_a_batch)
     kafka = KafkaSettings(bootstrap_servers=queries.flow.broker.bootstrap_servers)
     settings = queries.flow.settings(kafka=kafka)
-    project = LoadedProject(settings, {}, {"match": queries.pipeline})
+    project = LoadedProject(settings, (queries.pipeline,))
     request = ReconcileRequest(recount=True)
     (balance,) = reconcile(project, [queries.pipeline], request).books
     assert (balance.breaks, batches) == ((), [])

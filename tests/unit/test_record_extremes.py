@@ -41,7 +41,7 @@ from headrace.links.mirror import views as mirrors
 from headrace.links.mirror.status import MirrorStatus
 from headrace.pipelines import progress_view
 from headrace.pipelines.status import PipelineStatus
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.queries.emit import views as matched_events
 from headrace.queries.emit.status import EmitterStatus
 from headrace.queries.match.held import LiveQueries, milliseconds_since_1970

@@ -9,11 +9,11 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
 
@@ -24,11 +24,10 @@ from headrace.settings import PROJECT_FILE, Settings, environment, find_project,
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
-    from headrace.pipelines.declaration import Pipeline
-    from headrace.project.check import LoadedProject
+    from headrace.project.kind import Value
+    from headrace.project.loaded import LoadedProject
 
 Arguments = ParamSpec("Arguments")
-Value = TypeVar("Value")
 
 OK, FAILED, INVALID, REFUSED, DEAD_LETTER_LIMIT, CHANGES, UNBALANCED = range(7)
 INTERRUPTED = 130
@@ -91,19 +90,24 @@ class Session:
 
         return load_project(self.settings)
 
-    def pipeline(self, name: str) -> Pipeline:
-        """Returns a declared pipeline; raises a usage error if there is none of that name."""
-        return self.pipelines((name,))[0]
+    def declared(self, type_: type[Value], *names: str) -> list[Value]:
+        """Returns declared values of a type by name; all of them when none is named.
 
-    def pipelines(self, names: tuple[str, ...]) -> list[Pipeline]:
-        """Returns declared pipelines by name; all of them when none is named."""
-        declared = self.project.pipelines
+        Raises a usage error for a name that none of them has.
+        """
+        from headrace.project.kinds import kinds
+
+        declared = self.project.declared(type_)
         for name in names:
             if name not in declared:
-                is_worker = name in self.project.workers
-                hint = f"; {name!r} is a worker: `headrace workers` has its commands"
-                raise unknown("pipeline", name, declared, hint if is_worker else "")
-        return [declared[name] for name in dict.fromkeys(names or tuple(declared))]
+                label = next(kind.label for kind in kinds() if issubclass(type_, kind.type))
+                hints = [
+                    f"; {name!r} is a {kind.label}: {kind.hint}"
+                    for kind, value in self.project.by_kind
+                    if value.name == name
+                ]
+                raise unknown(label, name, declared, "".join(hints[:1]))
+        return [declared[name] for name in dict.fromkeys(names or declared)]
 
     @property
     def log(self) -> Path:
@@ -111,13 +115,6 @@ class Session:
         if "settings" in self.__dict__:  # loading them could fail again, while a failure is shown
             return self.settings.log
         return Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}.log"
-
-
-def declared_value(kind: str, name: str, declared: Mapping[str, Value]) -> Value:
-    """Returns a declared value by its name; raises a usage error if there is none."""
-    if name not in declared:
-        raise unknown(kind, name, declared)
-    return declared[name]
 
 
 def unknown(kind: str, name: str, declared: Iterable[str], hint: str = "") -> click.BadParameter:

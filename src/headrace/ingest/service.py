@@ -36,7 +36,7 @@ from headrace.ingest.tokens.token import (
     TokenScope,
     new_public_id,
 )
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import INGEST_FOLDER, broker_config, ingest_address
 from headrace.runtime.extras import require_extra
 from headrace.runtime.servers.ports import require_free
@@ -129,7 +129,7 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
 
 
 def _query_loader(project: LoadedProject) -> QueryLoader | None:
-    if not project.standing_queries:
+    if not any(kind.label == "standing queries" for kind, _ in project.by_kind):
         return None
     require_extra("queries")
     # By name: queries lie above ingest. Declarations need not be picklable, so each worker loads

@@ -17,7 +17,7 @@ from headrace.offline_files.files import FileOrder, find_files
 from headrace.offline_files.kafka_destination import KafkaDestination
 from headrace.offline_files.loading import LoadPlan, LoadStats, OnBatch, load
 from headrace.offline_files.postgres_destination import PostgresDestination
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 from headrace.settings import PROJECT_FILE, IngestSettings, Secret
 

@@ -35,23 +35,15 @@ def check(session: Session) -> CheckResult:
     steps get several sources. The exit code is 2 when there are problems.
     """
     from headrace.operations.views import CheckResult
+    from headrace.pipelines.declaration import Pipeline
     from headrace.pipelines.steps.rules import check_steps
+    from headrace.project.kinds import kinds
 
     project = session.project
     steps: StepFindings = until_signal(
-        check_steps, project.settings, project.pipelines.values(), environment()
+        check_steps, project.settings, session.declared(Pipeline), environment()
     )
     if steps.problems:
         raise ProjectError(list(steps.problems))
-    return CheckResult(
-        project.settings.name,
-        tuple(project.topics),
-        tuple(project.pipelines),
-        tuple(project.workers),
-        tuple(project.mirrors),
-        tuple(project.mergers),
-        tuple(project.dispatchers),
-        tuple(project.standing_queries),
-        (),
-        (*project.warnings, *steps.warnings),
-    )
+    names = {kind: tuple(project.declared(kind.type)) for kind in kinds()}
+    return CheckResult(project.settings.name, names, (), (*project.warnings, *steps.warnings))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 
@@ -12,22 +14,23 @@ from headrace.cli.screen import Screen
 from headrace.cli.view import view
 from headrace.errors import Problem
 from headrace.operations.new_project import NewProject
+from headrace.project.kind import Kind
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """A valid project: its name, the names of what it declares, and warnings."""
+    """A valid project: its name, the names of what it declares by kind, and warnings."""
 
     project: str
-    topics: tuple[str, ...]
-    pipelines: tuple[str, ...]
-    workers: tuple[str, ...]
-    mirrors: tuple[str, ...]
-    mergers: tuple[str, ...]
-    dispatchers: tuple[str, ...]
-    standing_queries: tuple[str, ...]
+    declared: Mapping[Kind[Any], tuple[str, ...]]
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Returns a member for each kind beside the others."""
+        names = {kind.plural: names for kind, names in self.declared.items()}
+        problems = {"problems": self.problems, "warnings": self.warnings}
+        return {"project": self.project, **names, **problems}
 
 
 @view.register
@@ -45,14 +48,13 @@ def _created(project: NewProject, screen: Screen) -> None:
 
 @view.register
 def _checked(result: CheckResult, screen: Screen) -> None:
-    declared = f"{len(result.topics)} topic(s), {len(result.pipelines)} pipeline(s)"
-    for kind in ("worker", "mirror", "merger", "dispatcher"):
-        if number := len(getattr(result, f"{kind}s")):
-            declared += f", {number} {kind}(s)"
-    if number := len(result.standing_queries):
-        declared += f", {number} declaration(s) of standing queries"
+    declared = [
+        f"{len(names)} {kind.shown or f'{kind.label}(s)'}"
+        for kind, names in result.declared.items()
+        if names
+    ]
     for warning in result.warnings:
         where = f"[bold]{escape(warning.file)}:{warning.line}[/]"
         screen.out.print(f"{where}: [yellow]{escape(warning.message)}", soft_wrap=True)
         screen.out.print(f"  [dim]{escape(warning.remedy)}", soft_wrap=True)
-    screen.out.print(f"[green]Valid:[/] {declared}.")
+    screen.out.print(f"[green]Valid:[/] {', '.join(declared)}.")

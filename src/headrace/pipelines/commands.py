@@ -74,9 +74,9 @@ def run(  # noqa: PLR0913 - one for each option
     from headrace.pipelines.views import RunResult, running
     from headrace.runtime.prometheus import serving
 
-    chosen = session.pipelines(pipelines)
+    chosen = _declared(session, *pipelines)
     if not chosen:
-        raise click.UsageError(_nothing_to_run(tuple(session.project.workers)))
+        raise click.UsageError(_nothing_to_run(session))
     own_metrics = list(dict.fromkeys(metric for pipeline in chosen for metric in pipeline.metrics))
     deployment = deployment_of(session, master, chosen)
     log_to_file(session, log_format)
@@ -105,7 +105,7 @@ def pause(session: Session, pipeline: str, partitions: tuple[str, ...]) -> Pause
     """Pause partitions of a pipeline until `resume`."""
     from headrace.pipelines.start.checkpoints import hold, missing_partitions, paused
 
-    declared = session.pipeline(pipeline)
+    [declared] = _declared(session, pipeline)
     named = _partitions(declared, partitions)
     for missing, count in missing_partitions(session.settings, declared, named).items():
         raise click.BadParameter(f"topic {missing.topic} has {count} partitions: 0 to {count - 1}")
@@ -121,7 +121,7 @@ def resume(session: Session, pipeline: str, partitions: tuple[str, ...]) -> Paus
     """Resume paused partitions, all when none is named."""
     from headrace.pipelines.start.checkpoints import hold, paused
 
-    declared = session.pipeline(pipeline)
+    [declared] = _declared(session, pipeline)
     held = paused(session.settings, declared)
     held -= _partitions(declared, partitions) if partitions else held
     hold(session.settings, declared, held)
@@ -142,7 +142,7 @@ def compact(session: Session, table: str) -> None:
 
     tables = {
         sink.target: (sink, pipeline)
-        for pipeline in session.project.pipelines.values()
+        for pipeline in _declared(session)
         for sink in pipeline.sinks
         if isinstance(sink, Compactable)
     }
@@ -174,7 +174,7 @@ def show(session: Session, pipeline: str) -> PipelineCheckpoint:
     from headrace.pipelines.start.checkpoints import standing
     from headrace.pipelines.views import PipelineCheckpoint
 
-    declared = session.pipeline(pipeline)
+    [declared] = _declared(session, pipeline)
     return PipelineCheckpoint(pipeline, standing(session.settings, declared))
 
 
@@ -199,7 +199,7 @@ def reset(session: Session, pipeline: str, *, to: str, accept_loss: bool) -> Pip
     from headrace.pipelines.start.checkpoints import reset as start_over
     from headrace.pipelines.views import PipelineCheckpoint
 
-    declared = session.pipeline(pipeline)
+    [declared] = _declared(session, pipeline)
     standing = start_over(session.settings, declared, to, accept_loss=accept_loss)
     return PipelineCheckpoint(pipeline, standing)
 
@@ -216,7 +216,14 @@ def exit_code(outcomes: Mapping[str, PipelineStatus]) -> int:
     return codes.pop() if len(codes) == 1 else FAILED if codes else OK
 
 
-def _nothing_to_run(workers: tuple[str, ...]) -> str:
+def _declared(session: Session, *names: str) -> list[Pipeline]:
+    from headrace.pipelines.declaration import Pipeline
+
+    return session.declared(Pipeline, *names)
+
+
+def _nothing_to_run(session: Session) -> str:
+    workers = [value.name for kind, value in session.project.by_kind if kind.label == "worker"]
     if not workers:
         return "no pipelines are declared"
     commands = ", ".join(f"`headrace workers run {name}`" for name in workers)

@@ -22,7 +22,6 @@ from headrace.model import (
     Topic,
 )
 from headrace.model.fault import Fault, at_least, duration, is_a
-from headrace.model.name import NAME, NAME_ROLE
 from headrace.model.source import dead_letter_limit_faults
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.envelope_rules import envelope_use_faults
@@ -40,20 +39,16 @@ from headrace.topics.rules import name_faults, schema_of
 
 
 def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
-    """Gives every fault of a pipeline by itself; wrong types hide the others."""
-    wrong = list(_type_faults(pipeline))
-    yield from wrong
-    if not wrong:
-        yield from _name_faults(pipeline)
-        yield from _source_faults(pipeline)
-        step_faults = [*_asked(pipeline, "steps", _step_faults)]
-        # Metrics are named by the arguments of steps.
-        yield from step_faults or _asked(pipeline, "metrics", metric_faults)
-        yield from _limit_faults(pipeline.limits, pipeline.dead_letter_limit)
-        yield from envelope_use_faults(pipeline)
-        yield from join_faults(pipeline)
-        yield from _asked(pipeline, "sink", _sink_faults)
-        yield from late_data_faults(pipeline)
+    """Yields what is wrong with one pipeline by itself."""
+    yield from _source_faults(pipeline)
+    step_faults = [*_asked(pipeline, "steps", _step_faults)]
+    # Metrics are named by the arguments of steps.
+    yield from step_faults or _asked(pipeline, "metrics", metric_faults)
+    yield from _limit_faults(pipeline.limits, pipeline.dead_letter_limit)
+    yield from envelope_use_faults(pipeline)
+    yield from join_faults(pipeline)
+    yield from _asked(pipeline, "sink", _sink_faults)
+    yield from late_data_faults(pipeline)
 
 
 def _asked(
@@ -78,7 +73,7 @@ def settings_faults(
         pipeline: declared.
         settings: tables ``[sinks.KIND]`` by kind.
     """
-    for sink in pipeline.sinks if is_typed(pipeline) else ():
+    for sink in pipeline.sinks:
         own = settings.get(sink.kind, {})
         missing = [key for key in sink.required_settings if key not in own]
         for key in missing:
@@ -88,11 +83,6 @@ def settings_faults(
             )
         if not missing:
             yield from sink.settings_faults(own)
-
-
-def is_typed(pipeline: Pipeline) -> bool:
-    """Returns whether the parts have the types of the model, so that other rules can use them."""
-    return not any(_type_faults(pipeline))
 
 
 def columns(pipeline: Pipeline) -> dict[str, FieldType] | None:
@@ -108,7 +98,8 @@ def _columns_read(pipeline: Pipeline) -> dict[str, FieldType] | None:
     return known | {pipeline.join.column: FieldType.STRUCT}
 
 
-def _type_faults(pipeline: Pipeline) -> Iterator[Fault]:
+def pipeline_type_faults(pipeline: Pipeline) -> Iterator[Fault]:
+    """Yields which parts of a pipeline are not what the model says."""
     if not is_a(pipeline.name, str):
         yield Fault(f"pipeline name {pipeline.name!r} is not text")
     if not is_a(pipeline.source, Topic | Source | Join | list | tuple):
@@ -132,14 +123,6 @@ def _part_type_faults(pipeline: Pipeline) -> Iterator[Fault]:
         yield Fault(f"{_label(pipeline)}: late_data is {pipeline.late_data!r}", remedy)
     if not isinstance(pipeline.steps, list | tuple) or not all(map(callable, pipeline.steps)):
         yield Fault(f"{_label(pipeline)}: steps must be a list of functions", "steps=[enrich]")
-
-
-def _name_faults(pipeline: Pipeline) -> Iterator[Fault]:
-    if not NAME.fullmatch(pipeline.name):
-        yield Fault(
-            f"{pipeline.name!r} is not a pipeline name",
-            NAME_ROLE,
-        )
 
 
 def _source_faults(pipeline: Pipeline) -> Iterator[Fault]:

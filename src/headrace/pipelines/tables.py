@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import NotDeclaredError
+from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.sinks import sink_context
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.runtime.extras import require_extra
 from headrace.sinks.api import Readable
 
@@ -29,7 +30,7 @@ def read_project_table(
     require_extra("spark")
     sinks = {
         sink.target: (pipeline, sink)
-        for pipeline in project.pipelines.values()
+        for pipeline in project.declared(Pipeline).values()
         for sink in pipeline.sinks
         if isinstance(sink, Readable)
     }

@@ -1,5 +1,1 @@
-"""Projects: loaded, checked, planned, applied, looked at."""
-
-from headrace.project.check import LoadedProject, load_project
-
-__all__ = ["LoadedProject", "load_project"]
+"""A project: its modules and declarations, checked, by kind; and the servers that it works on."""

@@ -10,38 +10,22 @@ import importlib.machinery
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TypeAlias
+from typing import Any
 
 from headrace.errors import Problem
-from headrace.links.dispatcher.declaration import Dispatcher
-from headrace.links.merger.declaration import Merger
-from headrace.links.mirror.declaration import Mirror
 from headrace.model import Topic, declaring_class
-from headrace.model.declared import MadeDeclaration, noted_declarations
-from headrace.pipelines.declaration import Pipeline
+from headrace.model.declared import DeclaredValue, MadeDeclaration, noted_declarations
+from headrace.project.kind import Declaration
+from headrace.project.kinds import kind_of
 from headrace.project.modules import own_modules
-from headrace.queries.declaration import StandingQueries
 from headrace.runtime.extras import extra_of
 from headrace.settings import PROJECT_FILE, Settings
 from headrace.settings.document import key_lines
-from headrace.workers import Worker
-
-Declared: TypeAlias = Topic | Pipeline | Worker | Mirror | Merger | Dispatcher | StandingQueries
 
 
-@dataclass(frozen=True)
-class Declaration:
-    """What a module declares, and where."""
-
-    value: Declared
-    file: str
-    line: int
-
-
-def find_declarations(settings: Settings) -> tuple[list[Declaration], list[Problem]]:
+def find_declarations(settings: Settings) -> tuple[list[Declaration[Any]], list[Problem]]:
     """Imports the project's modules; returns their declarations, and what is wrong with them.
 
     An import may have failed, or have made a declaration that no variable of these modules names.
@@ -174,7 +158,7 @@ def _failed_import(name: str, error: BaseException, settings: Settings) -> Probl
     return _toml_problem(settings, f"module {name!r} can't be imported: {message}", remedy)
 
 
-def _declared_by(modules: list[ModuleType], own: list[ModuleType]) -> list[Declaration]:
+def _declared_by(modules: list[ModuleType], own: list[ModuleType]) -> list[Declaration[Any]]:
     # Declarations are often imported from a module that the settings do not name: they are shown
     # where they were assigned, by identity, since equal values may be declared twice.
     lines = {
@@ -182,16 +166,16 @@ def _declared_by(modules: list[ModuleType], own: list[ModuleType]) -> list[Decla
         for module in (*modules, *own)
         for value, file, line in _assigned(module)
     }
-    declarations: dict[int, Declaration] = {}
+    declarations: dict[int, Declaration[Any]] = {}
     for module in modules:
         for value in _values(vars(module).values()):
             file, line = lines.get(id(value), (str(module.__file__), 1))
             # A value that a second module imports is still one declaration.
-            declarations.setdefault(id(value), Declaration(value, file, line))
+            declarations.setdefault(id(value), Declaration(kind_of(value), value, file, line))
     return list(declarations.values())
 
 
-def _assigned(module: ModuleType) -> Iterator[tuple[Declared, str, int]]:
+def _assigned(module: ModuleType) -> Iterator[tuple[DeclaredValue, str, int]]:
     """Gives each declared value that is assigned in the module itself, with its file and line."""
     file = str(module.__file__)
     for name, node in _assignments(file):
@@ -227,11 +211,11 @@ def _syntax(file: str) -> ast.Module:
         return ast.Module(body=[], type_ignores=[])
 
 
-def _values(values: object) -> Iterator[Declared]:
+def _values(values: object) -> Iterator[DeclaredValue]:
     for value in values:  # type: ignore[attr-defined]
-        if isinstance(value, Declared):
+        if isinstance(value, DeclaredValue):
             yield value
         elif isinstance(value, list | tuple):
             yield from _values(value)
         elif isinstance(value, dict):  # not what its values hold: it may hold itself
-            yield from (held for held in [*value.values()] if isinstance(held, Declared))
+            yield from (held for held in [*value.values()] if isinstance(held, DeclaredValue))

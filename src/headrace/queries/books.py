@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from headrace.ledger.balance import Book
 from headrace.ledger.request import ReconcileRequest
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 from headrace.project.site_clusters import own_cluster
 from headrace.queries.book import query_books

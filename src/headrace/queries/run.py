@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import QueriesUnmatchedError
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.registry.registrations import event_topics

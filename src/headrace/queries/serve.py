@@ -25,8 +25,10 @@ from headrace.ingest.queries.backend import (
 from headrace.kafka.client.client import consumer, describe, watermarks
 from headrace.kafka.read.range_reader import Record, read_ranges
 from headrace.model import OffsetRange, TopicPartition
-from headrace.project.check import LoadedProject, load_project
+from headrace.project.check import load_project
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
+from headrace.queries.declaration import StandingQueries
 from headrace.queries.language import parse_query
 from headrace.queries.records.result import QueryResult, decode_result, result_of
 from headrace.queries.registry.record import RegisteredQuery
@@ -70,7 +72,9 @@ class ProjectQueries:
 
     def __init__(self, project: LoadedProject) -> None:
         self._project = project
-        self._registries = {name: QueryRegistry(project, name) for name in project.standing_queries}
+        self._registries = {
+            name: QueryRegistry(project, name) for name in project.declared(StandingQueries)
+        }
         self._reader = ResultReader(project.settings)
 
     def topic(self, text: str) -> str:

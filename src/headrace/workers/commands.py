@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli import parameters
-from headrace.cli.session import Session, command, epilog, log_to_file, unknown
+from headrace.cli.session import Session, command, epilog, log_to_file
 from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.runtime.extras import require_extra
 from headrace.runtime.logs import Subject
@@ -18,7 +18,7 @@ from headrace.settings import environment
 if TYPE_CHECKING:
     from headrace.cli.lifecycle import PausedPartitions
     from headrace.model import TopicPartition
-    from headrace.workers import Worker
+    from headrace.workers.declaration import Worker
     from headrace.workers.reset import ResetTo
     from headrace.workers.run import WorkerRunOptions
     from headrace.workers.views import ResetResult, WorkerStandings
@@ -190,11 +190,11 @@ def _run_on_spark(
 @command("headrace workers list --json", name="list")
 def list_(session: Session) -> WorkerStandings:
     """Show members, lag and paused partitions of each worker."""
+    from headrace.workers.declaration import Worker
     from headrace.workers.run import standings
     from headrace.workers.views import WorkerStandings
 
-    declared = list(session.project.workers.values())
-    return WorkerStandings(tuple(standings(session.settings, declared)))
+    return WorkerStandings(tuple(standings(session.settings, session.declared(Worker))))
 
 
 @command("headrace workers pause enrich clicks/3\nheadrace workers pause enrich --topic clicks")
@@ -287,12 +287,10 @@ def reset(
 
 
 def _declared(session: Session, name: str) -> Worker:
-    declared = session.project.workers
-    if name not in declared:
-        is_pipeline = name in session.project.pipelines
-        hint = f"; {name!r} is a pipeline: `headrace run` runs it" if is_pipeline else ""
-        raise unknown("worker", name, declared, hint)
-    return declared[name]
+    from headrace.workers.declaration import Worker
+
+    [declared] = session.declared(Worker, name)
+    return declared
 
 
 def _selections(

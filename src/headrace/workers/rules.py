@@ -11,7 +11,6 @@ from typing import Any
 
 from headrace.model import DeadLetterLimit, Start, Topic, TopicPartition
 from headrace.model.fault import Fault, at_least, duration, is_a
-from headrace.model.name import NAME, NAME_ROLE
 from headrace.model.source import dead_letter_limit_faults
 from headrace.topics.envelope_rules import no_envelope
 from headrace.topics.rules import name_faults
@@ -38,23 +37,14 @@ _POLICIES = (*_ENDS, Retry, RetryTopics)
 
 
 def worker_faults(worker: Worker) -> Iterator[Fault]:
-    """Everything wrong with one worker by itself; wrong types hide the rest."""
-    wrong = list(_type_faults(worker))
-    yield from wrong
-    if not wrong:
-        yield from _name_faults(worker)
-        yield from _topic_faults(worker)
-        yield from _task_faults(worker)
-        yield from _partitioner_faults(worker)
-        yield from _policy_faults(worker)
-        yield from _number_faults(worker)
-        yield from _config_faults(worker)
-        yield from _lifespan_faults(worker)
-
-
-def is_typed(worker: Worker) -> bool:
-    """Whether its parts are what the model says, so that other rules can look at them."""
-    return not any(_type_faults(worker))
+    """Yields what is wrong with one worker by itself."""
+    yield from _topic_faults(worker)
+    yield from _task_faults(worker)
+    yield from _partitioner_faults(worker)
+    yield from _policy_faults(worker)
+    yield from _number_faults(worker)
+    yield from _config_faults(worker)
+    yield from _lifespan_faults(worker)
 
 
 def sends_dead_letters(worker: Worker) -> bool:
@@ -62,7 +52,8 @@ def sends_dead_letters(worker: Worker) -> bool:
     return isinstance(ending(worker.on_failure), DeadLetters)
 
 
-def _type_faults(worker: Worker) -> Iterator[Fault]:
+def worker_type_faults(worker: Worker) -> Iterator[Fault]:
+    """Yields which parts of a worker are not what the model says."""
     if not is_a(worker.name, str):
         yield Fault(f"worker name {worker.name!r} is not text")
     topics: Any = worker.topic
@@ -81,11 +72,6 @@ def _type_faults(worker: Worker) -> Iterator[Fault]:
 
 def _words(kinds: Sequence[type]) -> str:
     return "one of " + ", ".join(f"{kind.__name__}()" for kind in kinds)
-
-
-def _name_faults(worker: Worker) -> Iterator[Fault]:
-    if not NAME.fullmatch(worker.name):
-        yield Fault(f"{worker.name!r} is not a worker name", NAME_ROLE)
 
 
 def _retry_topic_faults(worker: Worker) -> Iterator[Fault]:

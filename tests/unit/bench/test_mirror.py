@@ -9,7 +9,8 @@ from bench.peers.java_program import locked_version
 from bench.report import PAGE
 from bench.setup import Setup
 
-from headrace.project import load_project
+from headrace import Merger, Mirror
+from headrace.project.check import load_project
 from headrace.settings import load_settings
 
 RUN = "headrace-mirror-2-round-1"
@@ -76,7 +77,7 @@ def test_headraces_project_declares_the_mirror_and_the_topic_of_its_run(setup, t
     for name, text in headrace_site.mirror_project(setup, "127.0.0.1:9093", RUN).items():
         (tmp_path / name).write_text(text)
     project = load_project(load_settings(tmp_path, {}))
-    declared = project.mirrors[RUN]
+    declared = project.declared(Mirror)[RUN]
     assert {name: topic.name for name, topic in declared.topics.items()} == {
         "impressions": copy_name(RUN, "impressions")
     }
@@ -85,7 +86,7 @@ def test_headraces_project_declares_the_mirror_and_the_topic_of_its_run(setup, t
 def test_headraces_project_declares_the_merger_and_the_topics_of_its_run(setup, tmp_path):
     for name, text in headrace_site.merger_project(setup, RUN).items():
         (tmp_path / name).write_text(text)
-    declared = load_project(load_settings(tmp_path, {})).mergers[RUN]
+    declared = load_project(load_settings(tmp_path, {})).declared(Merger)[RUN]
     assert [topic.name for topic in declared.sources] == list(headrace_site.sources("impressions"))
     assert declared.target.name == copy_name(RUN, "impressions")
 

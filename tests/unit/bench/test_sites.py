@@ -12,9 +12,10 @@ from bench.live_traffic import Arrival, quantile
 from bench.loader import Content, Expected, placed_views
 from bench.report import PAGE
 
+from headrace import Mirror
 from headrace.kafka.embedded.layout import read_layout
 from headrace.model import event_schema
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.settings import load_settings
 
 FIELDS = set(event_schema(View).names)
@@ -87,7 +88,7 @@ def test_the_project_of_the_central_site_reaches_the_cut_site_through_the_forwar
         (tmp_path / name).write_text(text)
     settings = load_settings(tmp_path, {})
     assert settings.sites["cut"].bootstrap_servers == "127.0.0.1:4"
-    mirrors = load_project(settings).mirrors
+    mirrors = load_project(settings).declared(Mirror)
     assert {name: mirror.source for name, mirror in mirrors.items()} == {
         "live": "live",
         "cut": "cut",

@@ -29,7 +29,7 @@ from headrace.ingest.service import TokenSpec, ingest_config
 from headrace.ingest.tokens import registry
 from headrace.ingest.tokens.token import Refusal, Token, TokenKind, authenticate, issue
 from headrace.model import Topic
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.runtime.servers.ports import free_ports
 from headrace.settings import IngestSettings, Rate, load_settings
 
@@ -45,7 +45,7 @@ redis = "redis://u:${PASSWORD}@cache:6379/0"
 
 def test_without_the_client_of_redis_the_service_says_how_to_install_it(tmp_path, monkeypatch):
     (tmp_path / "headrace.toml").write_text(FILE)
-    project = LoadedProject(load_settings(tmp_path, {"PASSWORD": "hunter2"}), {}, {})
+    project = LoadedProject(load_settings(tmp_path, {"PASSWORD": "hunter2"}))
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(ProjectError) as raised:
         ingest_config(project)
@@ -58,7 +58,7 @@ def test_without_the_client_of_redis_the_service_says_how_to_install_it(tmp_path
 def test_a_topic_that_other_programs_give_keys_is_not_served(tmp_path):
     (tmp_path / "headrace.toml").write_text(FILE.replace("redis =", "# redis ="))
     topic = Topic("readers", event=Token, compaction=True)
-    project = LoadedProject(load_settings(tmp_path, {}), {"readers": topic}, {})
+    project = LoadedProject(load_settings(tmp_path, {}), (topic,))
     with pytest.raises(ProjectError, match="with a key if compacted"):
         ingest_config(project)
 

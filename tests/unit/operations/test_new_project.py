@@ -5,10 +5,11 @@ import json
 
 import pytest
 
+from headrace import Pipeline
 from headrace.errors import ProjectError
 from headrace.ingest.producing.event_producer import TopicCheck
 from headrace.operations.new_project import write_project
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.settings import load_settings
 
 
@@ -17,7 +18,7 @@ def test_a_new_project_is_valid(tmp_path):
     files = write_project(folder).files
     project = load_project(load_settings(folder, {}))
     assert project.settings.name == "my-ads"
-    assert list(project.pipelines) == ["page-views-to-lake"]
+    assert list(project.declared(Pipeline)) == ["page-views-to-lake"]
     events = "page-views.ndjson"
     assert set(files) == {".gitignore", "README.md", "flow.py", "headrace.toml", events}
     assert compileall.compile_dir(folder, quiet=1)

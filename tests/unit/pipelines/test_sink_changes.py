@@ -16,7 +16,7 @@ from headrace.operations.planning.plan import apply_plan
 from headrace.pipelines.sink_changes import SinkChange, apply_sinks, sink_changes
 from headrace.pipelines.sinks import sink_context
 from headrace.pipelines.source.record_columns import row_columns
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.runtime import extras
 from headrace.settings import Secret, Settings
 from headrace.sinks.api import Provisionable, Transaction
@@ -163,11 +163,11 @@ def test_apply_needs_the_extras_of_targets_that_it_makes_before_it_connects(
 ):
     monkeypatch.setattr(Made, "extra_for", lambda *_: "made")
     monkeypatch.setattr(extras, "MODULES", {"spark": (), "made": (), extra: ("no_such_module",)})
-    pipelines = {"p": replace(PIPELINE, sink=Made("a"))}
+    pipelines = (replace(PIPELINE, sink=Made("a")),)
     with pytest.raises(ExtraMissingError, match=extra):
-        apply_plan(LoadedProject(settings, {}, pipelines))
+        apply_plan(LoadedProject(settings, pipelines))
     with pytest.raises(BrokerUnreachableError):
-        apply_plan(LoadedProject(settings, {}, {"p": PIPELINE}))
+        apply_plan(LoadedProject(settings, (PIPELINE,)))
 
 
 UNREACHABLE = "can't be looked at"

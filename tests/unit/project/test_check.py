@@ -10,9 +10,11 @@ from textwrap import dedent
 
 import pytest
 
+from headrace import Pipeline
 from headrace.errors import ProjectError
 from headrace.model import Avro
-from headrace.project import LoadedProject, load_project
+from headrace.project.check import load_project
+from headrace.project.loaded import LoadedProject
 from headrace.settings import load_settings
 
 HEAD = """\
@@ -66,8 +68,8 @@ def test_module_level_values_are_declared_also_in_lists(write):
         rest = [Pipeline("b", source=clicks, sink=Lake("b")), (Topic("raw"),)]
         """)
     assert list(project.topics) == ["clicks", "raw"]
-    assert list(project.pipelines) == ["a", "b"]
-    assert list(project.sources) == ["clicks"]
+    assert list(project.declared(Pipeline)) == ["a", "b"]
+    assert list(project.dead_lettered) == ["clicks"]
 
 
 def test_module_level_values_are_declared_also_in_dicts(write):
@@ -75,7 +77,7 @@ def test_module_level_values_are_declared_also_in_dicts(write):
         by_name = {name: Pipeline(name, source=clicks, sink=Lake(name)) for name in ("a", "b")}
         everything = globals()
         """)
-    assert list(project.pipelines) == ["a", "b"]
+    assert list(project.declared(Pipeline)) == ["a", "b"]
 
 
 UNNAMED = """\
@@ -338,7 +340,7 @@ def test_a_setting_that_a_sink_needs_is_asked_for(problems, write):
     assert "pipeline 'p': postgres clicks needs the setting 'url'" in text
     assert '[sinks.postgres] url = "..."' in text
     assert line == 1
-    assert write(body, more=DATABASE).pipelines["p"].sink.target == "clicks"
+    assert write(body, more=DATABASE).declared(Pipeline)["p"].sink.target == "clicks"
 
 
 def test_sources_without_steps_may_differ_in_what_makes_no_other_column(write):
@@ -354,7 +356,7 @@ def test_sources_without_steps_may_differ_in_what_makes_no_other_column(write):
         e, f = Topic("e", event=E), Topic("f", event=F)
         p = Pipeline("p", source=[e, f], sink=Lake("t"))
         """)
-    assert list(project.pipelines) == ["p"]
+    assert list(project.declared(Pipeline)) == ["p"]
 
 
 NESTED = """\
@@ -722,7 +724,7 @@ def test_an_upsert_needs_newest_by_where_the_last_row_of_a_key_is_not_known(prob
 @pytest.mark.parametrize("sink", UPSERTS)
 def test_an_upsert_by_the_key_of_one_topic_has_a_last_row(write, sink):
     body = f"{UPSERT_TOPICS}p = Pipeline('p', {UPSERTS[sink]}, sink={sink})\n"
-    assert write(body, more=DATABASE).pipelines["p"].sink.table == "t"
+    assert write(body, more=DATABASE).declared(Pipeline)["p"].sink.table == "t"
 
 
 def test_a_declaration_that_another_one_of_its_name_replaces_is_no_problem(write):
@@ -741,7 +743,7 @@ def test_steps_hide_the_columns_so_only_the_sinks_own_words_are_checked(write):
         def enrich(rows): return rows
         p = Pipeline("p", source=clicks, sink=Lake("t", partition_by=["anything"]), steps=[enrich])
         """)
-    assert project.pipelines["p"].path.kind == "spark"
+    assert project.declared(Pipeline)["p"].path.kind == "spark"
 
 
 def test_declaring_imports_no_spark(tmp_path):
@@ -750,7 +752,7 @@ def test_declaring_imports_no_spark(tmp_path):
     script = dedent(f"""\
         import sys
         from pathlib import Path
-        from headrace.project import load_project
+        from headrace.project.check import load_project
         from headrace.settings import load_settings
         load_project(load_settings(Path({str(tmp_path)!r}), {{}}))
         assert not any(name.startswith(("pyspark", "py4j")) for name in sys.modules)

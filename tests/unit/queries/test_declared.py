@@ -8,8 +8,9 @@ from textwrap import dedent
 import pytest
 from tests.unit.queries.registry.flow import FLOW, write_project
 
+from headrace import Pipeline, StandingQueries
 from headrace.errors import ProjectError
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.settings import load_settings
 
 HEAD = """\
@@ -31,7 +32,7 @@ def load(tmp_path, monkeypatch):
 
 def test_standing_queries_are_declared_with_their_topics(load):
     project = load("""ads = StandingQueries("ads", max_ttl=timedelta(days=30))""")
-    assert project.standing_queries["ads"].topics == (
+    assert project.declared(StandingQueries)["ads"].topics == (
         "ads.queries",
         "ads.matched",
         "ads.positions",
@@ -45,7 +46,7 @@ def test_standing_queries_are_declared_with_their_topics(load):
 
 def test_those_of_two_names_are_two_registries(load):
     project = load("""both = [StandingQueries("a"), StandingQueries("b", max_ttl=None)]""")
-    assert list(project.standing_queries) == ["a", "b"]
+    assert list(project.declared(StandingQueries)) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -111,4 +112,4 @@ def test_queries_that_a_pipeline_matches_are_to_be_declared(load):
 
 
 def test_a_project_with_a_match_stage_is_valid(load):
-    assert list(load(FLOW, head="").pipelines) == ["match-clicks"]
+    assert list(load(FLOW, head="").declared(Pipeline)) == ["match-clicks"]

@@ -20,7 +20,7 @@ from headrace.ingest.service import ingest_config
 from headrace.kafka.client.client import LiveTopic
 from headrace.model import OffsetRange, TopicPartition
 from headrace.model.partitioning import partition_of_key
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.queries import serve as query_service
 from headrace.queries.records.result import QueryResult, ResultKind, decode_result
 from headrace.queries.registry import registrations as query_registry

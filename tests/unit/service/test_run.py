@@ -9,8 +9,9 @@ import pytest
 from tests.unit.queries.registry.flow import write_project
 from tests.unit.service.samples import EMITTER, NOW_MS, QUERIES
 
+from headrace import StandingQueries
 from headrace.errors import HeadraceError, MatchedEventsRunningError, TopicMissingError
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.queries.emit.run import matched_events_run
 from headrace.queries.emit.status import EmitterStatus
 from headrace.queries.windows.instance.status import QueryInstanceStatus
@@ -73,7 +74,7 @@ def test_a_process_that_is_refused_leaves_the_status_of_the_running_one_alone(
     [before] = folder.read()
     lock = CheckpointLock(project.settings.state / "locks", "matched-events.ads.clicks")
     lock.acquire()
-    queries = project.standing_queries["ads"]
+    queries = project.declared(StandingQueries)["ads"]
     refused = matched_events_run(project, queries, "clicks", NO_METRICS)
     with pytest.raises(MatchedEventsRunningError):
         refused.run(lambda _: None)

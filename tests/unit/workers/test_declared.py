@@ -9,10 +9,11 @@ from textwrap import dedent
 
 import pytest
 
+from headrace import Worker
 from headrace.errors import ProjectError
 from headrace.operations.planning.plan import make_plan
-from headrace.project import LoadedProject, load_project
-from headrace.project.check import project_topics
+from headrace.project.check import load_project, project_topics
+from headrace.project.loaded import LoadedProject
 from headrace.settings import load_settings
 
 HEAD = """\
@@ -62,8 +63,8 @@ def test_workers_are_found_as_values_and_as_decorated_functions(write):
 
         rest = [Worker("b", [clicks], lambda: Task(), partitioner=RoundRobin(8))]
         """)
-    assert list(project.workers) == ["a", "look-up", "b"]
-    assert project.workers["look-up"].consumer_group == "headrace.look-up"
+    assert list(project.declared(Worker)) == ["a", "look-up", "b"]
+    assert project.declared(Worker)["look-up"].consumer_group == "headrace.look-up"
 
 
 def test_a_problem_of_a_decorated_function_is_at_its_decorator(problems):
@@ -203,7 +204,7 @@ both = [Topic("a", event=Click), Topic("b", event=View)]
 
 def test_an_event_may_be_annotated_with_the_classes_of_several_topics(write):
     project = write(CLASSES + "@worker(topic=both)\nasync def f(event: Click | View): pass\n")
-    assert list(project.workers) == ["f"]
+    assert list(project.declared(Worker)) == ["f"]
 
 
 def test_an_event_that_is_annotated_with_another_class_is_a_problem(problems):

@@ -26,7 +26,7 @@ from headrace.kafka.client.client import describe
 from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.counting_producer import CountingProducer
 from headrace.model import ByAccount, Topic
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 from headrace.settings import IngestSettings, Settings
 from headrace.topics.schemas import written_with

@@ -19,9 +19,7 @@ from headrace.ingest.producing.event_producer import Headers, TopicCheck
 from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
 from headrace.kafka.client.client import describe
 from headrace.kafka.write.counting_producer import CountingProducer
-from headrace.links.merger.declaration import Merger
-from headrace.links.mirror.declaration import Mirror
-from headrace.project.check import LoadedProject, written_topics
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 
 MAX_SHOWN_CHARACTERS = 200
@@ -156,8 +154,9 @@ def produce_lines(
         AccountMissingError: if the topic places events by account, and none is named.
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
-    if writer := _writer(project, topic):
-        raise TransferTargetError(topic, writer)
+    for kind, writer in project.writers(topic):
+        if kind.is_sole_writer:
+            raise TransferTargetError(topic, f"{kind.label} {writer.name}")
     config = broker_config(project.settings)
     # Sending to a missing topic may create it, with the defaults of the brokers.
     if not describe(config, [topic]):
@@ -166,15 +165,6 @@ def produce_lines(
     run = _Run(project, topic, options, sender)
     state = run.send_all(read_lines(file, stop), observe)
     return run.answered(state, observe, stop)
-
-
-def _writer(project: LoadedProject, topic: str) -> str:
-    """Returns the mirror or merger that writes a topic; empty: there is none."""
-    writers: list[Mirror | Merger] = [*project.mirrors.values(), *project.mergers.values()]
-    for writer in writers:
-        if any(written.name == topic for _, written in written_topics(writer)):
-            return f"{type(writer).__name__.lower()} {writer.name}"
-    return ""
 
 
 def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:

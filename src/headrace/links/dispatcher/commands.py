@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli import parameters
-from headrace.cli.session import REFUSED, Session, command, declared_value, epilog, log_to_file
+from headrace.cli.session import REFUSED, Session, command, epilog, log_to_file
 from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
@@ -48,11 +48,12 @@ def run(  # noqa: PLR0913 - one for each option
     --site, targets have processes of their own, on any machines.
     """
     from headrace.cli.service_run import run_service
+    from headrace.links.dispatcher.declaration import Dispatcher
     from headrace.links.dispatcher.run import dispatcher_run
     from headrace.links.dispatcher.views import dispatching
     from headrace.service.run import RunOptions
 
-    declared = declared_value("dispatcher", name, session.project.dispatchers)
+    [declared] = session.declared(Dispatcher, name)
     for site in sites:
         _check_target(declared, site)
     log_to_file(session, log_format, Subject("dispatcher", name))
@@ -67,12 +68,13 @@ def list_(session: Session) -> LinkStandings:
 
     The exit code is 3 when a site does not respond, or a partition is refused.
     """
+    from headrace.links.dispatcher.declaration import Dispatcher
     from headrace.links.dispatcher.standing import route_standings
     from headrace.links.views import LinkStandings
 
     standings = tuple(
         standing
-        for declared in session.project.dispatchers.values()
+        for declared in session.declared(Dispatcher)
         for standing in route_standings(session.project, declared)
     )
     if any(standing.reasons for standing in standings):
@@ -90,9 +92,10 @@ def accept(session: Session, name: str, site: str, partition: TopicPartition) ->
     It continues after them, with the first record that the source has. A running instance does so
     within half a minute. Refused (exit code 3) where nothing is to be accepted.
     """
+    from headrace.links.dispatcher.declaration import Dispatcher
     from headrace.links.dispatcher.standing import accept_loss
 
-    declared = declared_value("dispatcher", name, session.project.dispatchers)
+    [declared] = session.declared(Dispatcher, name)
     _check_target(declared, site)
     if partition.topic != declared.source.name:
         message = f"{name} does not read {partition.topic!r}: {declared.source.name}"

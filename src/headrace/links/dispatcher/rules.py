@@ -10,7 +10,7 @@ from typing import Any
 from headrace.links.dispatcher.declaration import Dispatcher, DispatchMode, Home
 from headrace.model import Registered, Topic
 from headrace.model.fault import Fault, duration, is_a
-from headrace.model.name import NAME, NAME_ROLE
+from headrace.project.kind import Declaration, DeclarationFault, Declarations, declared
 from headrace.settings import Settings
 from headrace.topics.envelope_rules import no_envelope
 from headrace.topics.rules import name_faults, schema_of
@@ -22,24 +22,34 @@ _RELATED = "names of sites, each with a list of the targets that want what came 
 _SITES = "names of sites by values of the field"
 
 
-def is_typed(dispatcher: Dispatcher) -> bool:
-    """Whether its parts are what the model says, so that other rules can look at them."""
-    return not any(_type_faults(dispatcher))
-
-
 def dispatcher_faults(dispatcher: Dispatcher, settings: Settings) -> Iterator[Fault]:
-    """Everything wrong with one dispatcher by itself; wrong types hide the rest."""
-    wrong = list(_type_faults(dispatcher))
-    yield from wrong
-    if not wrong:
-        yield from _name_faults(dispatcher)
-        yield from _target_faults(dispatcher, settings)
-        yield from _home_faults(dispatcher, settings)
-        yield from _related_faults(dispatcher, settings)
-        yield from _interval_faults(dispatcher)
+    """Yields what is wrong with one dispatcher by itself."""
+    yield from _target_faults(dispatcher, settings)
+    yield from _home_faults(dispatcher, settings)
+    yield from _related_faults(dispatcher, settings)
+    yield from _interval_faults(dispatcher)
 
 
-def _type_faults(dispatcher: Dispatcher) -> Iterator[Fault]:
+def dispatched_twice(declarations: Declarations) -> Iterator[DeclarationFault]:
+    """Yields dispatchers whose records another one sends to the same topic.
+
+    A dispatcher continues after the last record of its source at the target, which must be its own.
+    """
+    first: dict[tuple[str, str, str], Declaration[Dispatcher]] = {}
+    for declaration in declared(declarations, Dispatcher):
+        dispatcher = declaration.value
+        for site, topic in dispatcher.targets.items():
+            earlier = first.setdefault((dispatcher.source.name, site, topic), declaration)
+            if earlier is not declaration:
+                message = (
+                    f"{_label(dispatcher)} sends {dispatcher.source.name!r} to {topic!r} "
+                    f"at {site!r}, as {earlier.value.name!r} does"
+                )
+                yield declaration, Fault(message, f"see {earlier.place}")
+
+
+def dispatcher_type_faults(dispatcher: Dispatcher) -> Iterator[Fault]:
+    """Yields which parts of a dispatcher are not what the model says."""
     label = _label(dispatcher)
     if not is_a(dispatcher.name, str):
         yield Fault(f"dispatcher {dispatcher.name!r}: name is {dispatcher.name!r}", "text")
@@ -73,11 +83,6 @@ def _is_listed(value: object) -> bool:
         and not isinstance(value, str)
         and all(isinstance(site, str) for site in value)
     )
-
-
-def _name_faults(dispatcher: Dispatcher) -> Iterator[Fault]:
-    if not NAME.fullmatch(dispatcher.name):
-        yield Fault(f"{dispatcher.name!r} is not a dispatcher name", NAME_ROLE)
 
 
 def _target_faults(dispatcher: Dispatcher, settings: Settings) -> Iterator[Fault]:

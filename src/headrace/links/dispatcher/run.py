@@ -9,7 +9,7 @@ from headrace.links.dispatcher.declaration import Dispatcher
 from headrace.links.dispatcher.instance import DispatcherInstance
 from headrace.links.dispatcher.standing import dispatcher_session, routes_of
 from headrace.links.dispatcher.status import DispatcherStatus
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.service.run import RunOptions, ServiceRun
 from headrace.service.status import StatusFolder
 from headrace.settings import environment

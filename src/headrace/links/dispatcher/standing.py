@@ -33,7 +33,7 @@ from headrace.links.standing import LinkedPartition, Standing
 from headrace.links.status import refused_now
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.site_clusters import cluster_of, own_cluster, site_clusters
 from headrace.service.status import StatusFolder
 from headrace.settings import Settings

@@ -26,7 +26,7 @@ from headrace.links.mirror.declaration import Mirror
 from headrace.links.mirror.positions import committed_positions as mirrored
 from headrace.links.mirror.standing import mirror_plan
 from headrace.model import TopicPartition
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.site_clusters import own_cluster
 from headrace.settings import Settings, environment
 from headrace.spark.kafka_session import kafka_session
@@ -53,9 +53,12 @@ class DeclaredLink:
 def declared_links(project: LoadedProject, names: Collection[str] = ()) -> list[DeclaredLink]:
     """Returns the links of mirrors, mergers and dispatchers; by default of all."""
     links = chain(
-        *(_of_mirror(project.settings, mirror) for mirror in project.mirrors.values()),
-        (_of_merger(project, merger) for merger in project.mergers.values()),
-        *(_of_dispatcher(project, dispatcher) for dispatcher in project.dispatchers.values()),
+        *(_of_mirror(project.settings, mirror) for mirror in project.declared(Mirror).values()),
+        (_of_merger(project, merger) for merger in project.declared(Merger).values()),
+        *(
+            _of_dispatcher(project, dispatcher)
+            for dispatcher in project.declared(Dispatcher).values()
+        ),
     )
     return [link for link in links if link.book.name in names or not names]
 

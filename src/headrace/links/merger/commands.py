@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli import parameters
-from headrace.cli.session import REFUSED, Session, command, declared_value, epilog, log_to_file
+from headrace.cli.session import REFUSED, Session, command, epilog, log_to_file
 from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
@@ -41,11 +41,12 @@ def run(
     has lost what comes next is refused; others continue, and `headrace merger list` says why.
     """
     from headrace.cli.service_run import run_service
+    from headrace.links.merger.declaration import Merger
     from headrace.links.merger.run import merger_run
     from headrace.links.merger.views import merging
     from headrace.service.run import RunOptions
 
-    declared = declared_value("merger", name, session.project.mergers)
+    [declared] = session.declared(Merger, name)
     log_to_file(session, log_format, Subject("merger", name))
     options = RunOptions(metrics_host, metrics_port)
     instance = merger_run(session.project, declared, options)
@@ -58,10 +59,11 @@ def list_(session: Session) -> MergerStandings:
 
     The exit code is 3 when a partition is refused.
     """
+    from headrace.links.merger.declaration import Merger
     from headrace.links.merger.standing import merger_standing
     from headrace.links.merger.views import MergerStandings
 
-    mergers = session.project.mergers.values()
+    mergers = session.declared(Merger)
     standings = tuple(merger_standing(session.project, declared) for declared in mergers)
     if any(standing.reasons for standing in standings):
         session.exit_code = REFUSED
@@ -77,9 +79,10 @@ def accept(session: Session, name: str, partition: TopicPartition) -> AcceptedLo
     TOPIC is a source of MERGER. It continues after them, with the first record that it has.
     Refused (exit code 3) while an instance runs, and where nothing is to be accepted.
     """
+    from headrace.links.merger.declaration import Merger
     from headrace.links.merger.standing import accept_loss
 
-    declared = declared_value("merger", name, session.project.mergers)
+    [declared] = session.declared(Merger, name)
     sources = [topic.name for topic in declared.sources]
     if partition.topic not in sources:
         known = ", ".join(sources)

@@ -12,7 +12,7 @@ from headrace.links.merger.declaration import Merger
 from headrace.links.timing import MAX_COMMIT_EVERY
 from headrace.model import Topic
 from headrace.model.fault import Fault, duration, is_a
-from headrace.model.name import NAME, NAME_ROLE
+from headrace.project.kind import Declaration, DeclarationFault, Declarations, declared
 
 MIN_SOURCES = 2
 _METADATA_BYTES = 4096  # offset.metadata.max.bytes of a broker, by default
@@ -20,26 +20,31 @@ _NUMBERS_BYTES, _TOPIC_ID_BYTES = 100, 24
 _MAX_AHEAD_MS = 3_600_000  # what topics take by default; they take any time before
 
 
-def is_typed(merger: Merger) -> bool:
-    """Whether its parts are what the model says, so that other rules can look at them."""
-    return not any(_type_faults(merger))
-
-
 def merger_faults(merger: Merger) -> Iterator[Fault]:
-    """Everything wrong with one merger by itself; wrong types hide the rest."""
-    wrong = list(_type_faults(merger))
-    yield from wrong
-    if not wrong:
-        yield from _name_faults(merger)
-        yield from _topic_faults(merger)
-        yield from _partition_faults(merger)
-        yield from _size_faults(merger)
-        yield from _limit_faults(merger)
-        yield from _metadata_faults(merger)
-        yield from _time_faults(merger)
+    """Yields what is wrong with one merger by itself."""
+    yield from _topic_faults(merger)
+    yield from _partition_faults(merger)
+    yield from _size_faults(merger)
+    yield from _limit_faults(merger)
+    yield from _metadata_faults(merger)
+    yield from _time_faults(merger)
 
 
-def _type_faults(merger: Merger) -> Iterator[Fault]:
+def written_beside_mergers(declarations: Declarations) -> Iterator[DeclarationFault]:
+    """Yields what else writes the target of a merger, which is sorted only without that."""
+    merged: dict[str, Declaration[Merger]] = {}
+    for declaration in declared(declarations, Merger):
+        merged.setdefault(declaration.value.target.name, declaration)
+    for declaration in declarations:
+        for _, topic in declaration.kind.writes(declaration.value):
+            merger = merged.get(topic.name)
+            if merger is not None and merger is not declaration:
+                message = f"writes to {topic.name!r}, the target of {merger.value.name!r}"
+                yield declaration, Fault(f"{declaration} {message}", f"see {merger.place}")
+
+
+def merger_type_faults(merger: Merger) -> Iterator[Fault]:
+    """Yields which parts of a merger are not what the model says."""
     if not is_a(merger.name, str):
         yield Fault(f"merger {merger.name!r}: name is {merger.name!r}", "text")
     for attribute in ("sources", "mirrored_elsewhere"):
@@ -54,11 +59,6 @@ def _type_faults(merger: Merger) -> Iterator[Fault]:
 
 def _is_topic(value: object) -> bool:
     return isinstance(value, Topic) and is_a(value.name, str) and is_a(value.partitions, int)
-
-
-def _name_faults(merger: Merger) -> Iterator[Fault]:
-    if not NAME.fullmatch(merger.name):
-        yield Fault(f"{merger.name!r} is not a merger name", NAME_ROLE)
 
 
 def _topic_faults(merger: Merger) -> Iterator[Fault]:

@@ -6,7 +6,7 @@ from headrace.links.merger.declaration import Merger
 from headrace.links.merger.instance import MergerInstance
 from headrace.links.merger.standing import plan_of
 from headrace.links.merger.status import MergerStatus
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.service.run import RunOptions, ServiceRun
 from headrace.service.status import StatusFolder
 

@@ -32,7 +32,7 @@ from headrace.links.merger.status import MergerStatus
 from headrace.links.standing import LinkedPartition, Standing
 from headrace.links.status import refused_now
 from headrace.model import TopicPartition
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.site_clusters import own_cluster
 from headrace.service.status import StatusFolder
 
@@ -46,9 +46,6 @@ def plan_of(project: LoadedProject, merger: Merger) -> MergerPlan:
     Raises:
         BrokerUnreachableError: if the embedded broker was never started.
     """
-    mirrored = {
-        topic.name for mirror in project.mirrors.values() for topic in mirror.topics.values()
-    }
     elsewhere = {topic.name for topic in merger.mirrored_elsewhere}
     return MergerPlan(
         merger.name,
@@ -59,7 +56,7 @@ def plan_of(project: LoadedProject, merger: Merger) -> MergerPlan:
                 ClockSource.RECORDS
                 if topic.name in elsewhere
                 else ClockSource.MIRROR
-                if topic.name in mirrored
+                if any(kind.label == "mirror" for kind, _ in project.writers(topic.name))
                 else ClockSource.WALL
             )
             for topic in merger.sources

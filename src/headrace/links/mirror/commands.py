@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli import parameters
-from headrace.cli.session import REFUSED, Session, command, declared_value, epilog, log_to_file
+from headrace.cli.session import REFUSED, Session, command, epilog, log_to_file
 from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
@@ -42,11 +42,12 @@ def run(
     and `headrace mirror list` says why.
     """
     from headrace.cli.service_run import run_service
+    from headrace.links.mirror.declaration import Mirror
     from headrace.links.mirror.run import mirror_run
     from headrace.links.mirror.views import mirroring
     from headrace.service.run import RunOptions
 
-    declared = declared_value("mirror", name, session.project.mirrors)
+    [declared] = session.declared(Mirror, name)
     log_to_file(session, log_format, Subject("mirror", name))
     options = RunOptions(metrics_host, metrics_port)
     instance = mirror_run(session.project, declared, options)
@@ -59,10 +60,11 @@ def list_(session: Session) -> LinkStandings:
 
     The exit code is 3 when a site does not respond, or a partition is refused.
     """
+    from headrace.links.mirror.declaration import Mirror
     from headrace.links.mirror.standing import mirror_standing
     from headrace.links.views import LinkStandings
 
-    mirrors = session.project.mirrors.values()
+    mirrors = session.declared(Mirror)
     standings = tuple(mirror_standing(session.settings, declared) for declared in mirrors)
     if any(standing.reasons for standing in standings):
         session.exit_code = REFUSED
@@ -86,9 +88,10 @@ def accept(
     Refused (exit code 3) while an instance runs, and where nothing is
     to be accepted. With --to, records are left out that the source still has.
     """
+    from headrace.links.mirror.declaration import Mirror
     from headrace.links.mirror.standing import accept_loss
 
-    declared = declared_value("mirror", name, session.project.mirrors)
+    [declared] = session.declared(Mirror, name)
     if partition.topic not in declared.topics:
         known = ", ".join(declared.topics)
         raise click.BadParameter(f"{name} does not mirror {partition.topic!r}: {known}")

@@ -11,30 +11,21 @@ from headrace.links.mirror.declaration import Mirror
 from headrace.links.timing import MAX_COMMIT_EVERY
 from headrace.model import Topic
 from headrace.model.fault import Fault, duration, is_a
-from headrace.model.name import NAME, NAME_ROLE
 from headrace.settings import Settings
 from headrace.topics.rules import name_faults
 
 _TOPICS = "names of the source's topics, each with the declared Topic that it is copied to"
 
 
-def is_typed(mirror: Mirror) -> bool:
-    """Whether its parts are what the model says, so that other rules can look at them."""
-    return not any(_type_faults(mirror))
-
-
 def mirror_faults(mirror: Mirror, settings: Settings) -> Iterator[Fault]:
-    """Everything wrong with one mirror by itself; wrong types hide the rest."""
-    wrong = list(_type_faults(mirror))
-    yield from wrong
-    if not wrong:
-        yield from _name_faults(mirror)
-        yield from _site_faults(mirror, settings)
-        yield from _topic_faults(mirror)
-        yield from _interval_faults(mirror)
+    """Yields what is wrong with one mirror by itself."""
+    yield from _site_faults(mirror, settings)
+    yield from _topic_faults(mirror)
+    yield from _interval_faults(mirror)
 
 
-def _type_faults(mirror: Mirror) -> Iterator[Fault]:
+def mirror_type_faults(mirror: Mirror) -> Iterator[Fault]:
+    """Yields which parts of a mirror are not what the model says."""
     topics: Any = mirror.topics
     for name, value in (("name", mirror.name), ("source", mirror.source)):
         if not is_a(value, str):
@@ -45,11 +36,6 @@ def _type_faults(mirror: Mirror) -> Iterator[Fault]:
     for name, topic in topics.items():
         if not is_a(name, str) or not is_a(topic, Topic) or not is_a(topic.name, str):
             yield Fault(f"{_label(mirror)}: topics has {name!r}: {topic!r}", _TOPICS)
-
-
-def _name_faults(mirror: Mirror) -> Iterator[Fault]:
-    if not NAME.fullmatch(mirror.name):
-        yield Fault(f"{mirror.name!r} is not a mirror name", NAME_ROLE)
 
 
 def _site_faults(mirror: Mirror, settings: Settings) -> Iterator[Fault]:

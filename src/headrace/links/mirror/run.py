@@ -6,7 +6,7 @@ from headrace.links.mirror.declaration import Mirror
 from headrace.links.mirror.instance import MirrorInstance
 from headrace.links.mirror.standing import mirror_plan
 from headrace.links.mirror.status import MirrorStatus
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.service.run import RunOptions, ServiceRun
 from headrace.service.status import StatusFolder
 
@@ -15,7 +15,12 @@ def mirror_run(
     project: LoadedProject, mirror: Mirror, options: RunOptions
 ) -> ServiceRun[MirrorStatus]:
     """Returns an instance of a mirror. Raises as :func:`mirror_plan`."""
-    merged = {topic.name for merger in project.mergers.values() for topic in merger.sources}
+    merged = {
+        topic.name
+        for kind, merger in project.by_kind
+        if kind.label == "merger"
+        for topic in kind.reads(merger)
+    }
     tells_times = any(topic.name in merged for topic in mirror.topics.values())
     instance = MirrorInstance(mirror_plan(project.settings, mirror, tells_times=tells_times))
     return ServiceRun(instance, StatusFolder(project.settings.state, MirrorStatus), options)

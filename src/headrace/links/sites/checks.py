@@ -25,11 +25,13 @@ from headrace.kafka.admin.record_limits import (
 from headrace.kafka.admin.topics import TopicState, topic_states
 from headrace.kafka.client.brokers import Brokers
 from headrace.kafka.client.client import LiveTopic
+from headrace.links.dispatcher.declaration import Dispatcher
+from headrace.links.mirror.declaration import Mirror
 from headrace.links.target import naming_site
 from headrace.model import Topic
 from headrace.model.fault import Fault
 from headrace.pipelines.late_data.retention_rules import default_retention_ms
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.site_clusters import cluster_of
 from headrace.settings import Settings
 
@@ -89,7 +91,7 @@ def topic_links(project: LoadedProject) -> list[TopicLink]:
     own = project.settings.site
     mirrored = [
         TopicLink(f"mirror {mirror.name}", mirror.source, name, own, topic.name, keeps_times=True)
-        for mirror in project.mirrors.values()
+        for mirror in project.declared(Mirror).values()
         for name, topic in mirror.topics.items()
     ]
     dispatched = [
@@ -101,7 +103,7 @@ def topic_links(project: LoadedProject) -> list[TopicLink]:
             name,
             keeps_times=False,
         )
-        for dispatcher in project.dispatchers.values()
+        for dispatcher in project.declared(Dispatcher).values()
         for site, name in dispatcher.targets.items()
     ]
     return mirrored + dispatched

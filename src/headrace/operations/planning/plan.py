@@ -29,8 +29,10 @@ from headrace.pipelines.sink_changes import (
     sink_changes,
 )
 from headrace.pipelines.start.checkpoint_changes import CheckpointChange, checkpoint_changes
-from headrace.project.check import LoadedProject, project_topics
+from headrace.project.check import project_topics
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
+from headrace.queries.declaration import StandingQueries
 from headrace.queries.topics import query_topic_changes
 from headrace.sinks.api import Sink
 from headrace.topics.declared_keys import read_keys, remember_keys
@@ -134,7 +136,7 @@ def make_plan(project: LoadedProject) -> Plan:
     """Compares the project with the live topics, if the broker responds."""
     topics = project_topics(project)
     routes, workers = _routes(project), _workers(project)
-    pipelines = project.pipelines.values()
+    pipelines = project.declared(Pipeline).values()
     sinks = sink_changes(project.settings, pipelines)
     queries = checkpoint_changes(project.settings, pipelines)
     try:
@@ -176,7 +178,7 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
             is changed.
         SinkError: if a sink's target can't be made; the topics are.
     """
-    require_sink_extras(project.settings, project.pipelines.values())
+    require_sink_extras(project.settings, project.declared(Pipeline).values())
     config = broker_config(project.settings)
     topics = project_topics(project)
     names = [topic.name for topic in topics]
@@ -188,12 +190,12 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
     kept = [topic for topic in topics if topic.name not in refused]
     # Kafka does not store the key of a topic: a later change of it is noticed by this.
     remember_keys(project.settings.state, kept, topic_ids(config, names))
-    sinks = apply_sinks(project.settings, project.pipelines.values())
+    sinks = apply_sinks(project.settings, project.declared(Pipeline).values())
     return AppliedPlan(tuple(changes), _routes(project), _workers(project), sinks=sinks)
 
 
 def _query_topic_changes(project: LoadedProject, config: ClientConfig) -> list[TopicChange]:
-    declared = project.standing_queries.values()
+    declared = project.declared(StandingQueries).values()
     if not declared:
         return []
     replication = possible_replication(config)
@@ -216,7 +218,7 @@ def _routes(project: LoadedProject) -> tuple[PipelineRoute, ...]:
             pipeline.allowed_lateness.total_seconds(),
             "" if pipeline.join is None else _of_side_table(pipeline.side_table, "keep"),
         )
-        for pipeline in project.pipelines.values()
+        for pipeline in project.declared(Pipeline).values()
     )
 
 
@@ -230,7 +232,7 @@ def _of_side_table(side: Sink | None, otherwise: str) -> str:
 
 
 def _workers(project: LoadedProject) -> tuple[WorkerRoute, ...]:
-    return tuple(_worker(worker) for worker in project.workers.values())
+    return tuple(_worker(worker) for worker in project.declared(Worker).values())
 
 
 def _worker(worker: Worker) -> WorkerRoute:

@@ -49,16 +49,18 @@ def reconcile(
     from headrace.ledger.request import ReconcileRequest
     from headrace.links.ledger.balances import declared_links
     from headrace.operations.reconciling.reconcile import reconcile as compare
+    from headrace.pipelines.declaration import Pipeline
+    from headrace.queries.declaration import StandingQueries
 
     project = session.project
     of_links = (link.book.name for link in declared_links(project))
-    declared = {*project.pipelines, *of_links, *project.standing_queries}
+    declared = {*project.declared(Pipeline), *of_links, *project.declared(StandingQueries)}
     for name in names:
         if name not in declared:
             kinds = "pipeline, mirror, merger, dispatcher or standing queries"
             raise unknown(kinds, name, sorted(declared))
-    pipelines = [p for p in project.pipelines.values() if p.name in names or not names]
-    queries = [q for q in project.standing_queries.values() if q.name in names or not names]
+    pipelines = [p for p in session.declared(Pipeline) if p.name in names or not names]
+    queries = [q for q in session.declared(StandingQueries) if q.name in names or not names]
     request, links = ReconcileRequest(times, since, recount), declared_links(project, names)
     result: Reconciliation = until_signal(compare, project, pipelines, request, links, queries)
     if result.is_unbalanced or (strict and result.is_unknown):

@@ -11,7 +11,7 @@ from headrace.ledger.request import ReconcileRequest
 from headrace.links.ledger.balances import DeclaredLink, link_books
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.ledger.making import pipeline_book
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.queries.declaration import StandingQueries
 
 _SECTIONS = ("pipelines", "links", "queries", "matched_events")

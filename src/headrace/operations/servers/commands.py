@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headrace.cli.session import Session, command
@@ -11,6 +10,7 @@ from headrace.settings import environment
 
 if TYPE_CHECKING:
     from headrace.operations.servers.views import ProjectStatus
+    from headrace.project.loaded import LoadedProject
     from headrace.project.services import Services
 
 
@@ -45,13 +45,13 @@ def status(session: Session) -> ProjectStatus:
     from headrace.project import services
 
     settings = session.settings
-    return ProjectStatus(services.status(settings), all_statuses(settings, _declared(session)))
+    return ProjectStatus(services.status(settings), all_statuses(settings, _project(session)))
 
 
-def _declared(session: Session) -> Collection[str] | None:
-    """Returns the names of the pipelines; ``None`` if the project's modules can't be read."""
+def _project(session: Session) -> LoadedProject | None:
+    """Returns what is declared; ``None`` if the project's modules can't be read."""
     try:
-        return session.project.pipelines.keys()
+        return session.project
     except HeadraceError:
         # Status is wanted most when something is broken, such as a module of the project.
         return None

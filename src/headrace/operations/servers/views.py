@@ -17,33 +17,24 @@ from headrace.cli.view import view
 from headrace.project.services import Services
 
 if TYPE_CHECKING:
+    from headrace.project.kind import StatusKind
     from headrace.runtime.java.jars import Progress
     from headrace.service.status import ServiceStatus
 
 _NOT_STARTED = "not started yet (`headrace up`)"
 
 
-_SUMMARIES = {
-    "pipelines": "pipelines.progress_view",
-    "workers": "workers.progress_view",
-    "mirrors": "links.mirror.views",
-    "mergers": "links.merger.views",
-    "dispatchers": "links.dispatcher.views",
-    "queries": "queries.windows.instance.views",
-    "matched_events": "queries.emit.views",
-}
-
-
 @dataclass(frozen=True)
 class ProjectStatus:
-    """The project's servers, and the statuses of what runs by the names of their kinds."""
+    """The project's servers, and the statuses of what runs by their kinds."""
 
     services: Services
-    statuses: Mapping[str, Sequence[ServiceStatus]]
+    statuses: Mapping[StatusKind, Sequence[ServiceStatus]]
 
     def to_json(self) -> dict[str, Any]:
         """Returns the servers' members beside those of what runs."""
-        return merged(self.services, self.statuses)
+        statuses = {kind.name: statuses for kind, statuses in self.statuses.items()}
+        return merged(self.services, statuses)
 
 
 @view.register
@@ -61,9 +52,9 @@ def _services(services: Services, screen: Screen) -> None:
 @view.register
 def _status(status: ProjectStatus, screen: Screen) -> None:
     view(status.services, screen)
-    for name, statuses in status.statuses.items():
+    for kind, statuses in status.statuses.items():
         if statuses:
-            summary = importlib.import_module(f"headrace.{_SUMMARIES[name]}").summary
+            summary = importlib.import_module(kind.view).summary
             screen.out.print(summary(statuses))
     if not any(status.statuses.values()):
         screen.out.print("Nothing has run yet (`headrace run`, `headrace workers run`).")

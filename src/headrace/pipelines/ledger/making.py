@@ -28,7 +28,8 @@ from headrace.pipelines.ledger.history import LedgerHistory, read_history, versi
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.sinks import sink_context
 from headrace.pipelines.start.checkpoint import CheckpointFolder, CurrentCheckpoint, checkpoint_root
-from headrace.project.check import LoadedProject
+from headrace.pipelines.start.shared_targets import writers_beside
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config, lake_uri
 from headrace.settings import Settings
 from headrace.sinks.api import CountsEvents, Recountable, Sink, Snapshot
@@ -230,7 +231,7 @@ class _PipelineReconciliation:
 
     def _rule(self, balance: HopComparison, sink: Sink) -> LedgerRule | Recount:
         """Returns by what the ledger counts the rows of a sink, or why they can't be compared."""
-        if others := self._project.writers_beside(sink):
+        if others := writers_beside(self._project, sink):
             return Recount(failure=f"{sink.label} has rows of {', '.join(others)} too")
         topics = self._counted_topics
         rules = {LedgerRule(balance.window_seconds, t.event_time, t.event_id) for t in topics}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.errors import NotDeclaredError
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.sinks import sink_context
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.sinks.profiles.declaration import Profiles
 from headrace.sinks.profiles.store import Profile
 
@@ -14,7 +14,7 @@ def profile_stores(project: LoadedProject) -> dict[str, tuple[Pipeline, Profiles
     """Returns a pipeline and its sink by the name of the store that it writes."""
     return {
         sink.store: (pipeline, sink)
-        for pipeline in project.pipelines.values()
+        for pipeline in project.declared(Pipeline).values()
         for sink in pipeline.sinks
         if isinstance(sink, Profiles)
     }

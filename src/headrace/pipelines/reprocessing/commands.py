@@ -76,6 +76,7 @@ def reprocess(  # noqa: PLR0913 - one for each option
     safe too. Refused (exit code 3) where the outcome would not be exact.
     """
     from headrace.cli.lifecycle import Stopping
+    from headrace.pipelines.declaration import Pipeline
     from headrace.pipelines.reprocessing.ranges import TimeRange
     from headrace.pipelines.reprocessing.reprocess import ReprocessRequest, plan_reprocessing
     from headrace.pipelines.reprocessing.reprocess import reprocess as read_again
@@ -83,7 +84,7 @@ def reprocess(  # noqa: PLR0913 - one for each option
 
     if start >= end:
         raise click.BadParameter(f"--to {end.isoformat()} is not after --from {start.isoformat()}")
-    declared = session.pipeline(pipeline)
+    [declared] = session.declared(Pipeline, pipeline)
     request = ReprocessRequest(TimeRange(start, end), tasks, accept_loss)
     if dry_run:
         return plan_reprocessing(session.project, declared, request)

@@ -21,7 +21,8 @@ from headrace.pipelines.run.pipeline_run import Deployment, run_context
 from headrace.pipelines.run.runner import driver_session
 from headrace.pipelines.sinks import position_store
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.project.check import LoadedProject
+from headrace.pipelines.start.shared_targets import writers_beside
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config, lake_uri
 from headrace.runtime.files.file_locks import ProcessLock
 from headrace.settings import Settings
@@ -80,7 +81,7 @@ def plan_reprocessing(
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
         SinkError: if the sink's positions can't be read.
     """
-    refuse_inexact(pipeline, project.writers_beside(pipeline.sink))
+    refuse_inexact(pipeline, writers_beside(project, pipeline.sink))
     if request.times.start >= request.times.end:
         raise ReprocessRefusedError(pipeline.name, "the range ends before it begins")
     settings = project.settings

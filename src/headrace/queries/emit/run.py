@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import NotDeclaredError, QueriesUnmatchedError, QueryUnmatchedError
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import Topic
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.site_clusters import own_cluster
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.emit.emitter import EventEmitter

@@ -22,7 +22,8 @@ from headrace.errors import (
 from headrace.kafka.client.client import ClientConfig
 from headrace.model import Topic
 from headrace.model.fault import is_a
-from headrace.project.check import LoadedProject
+from headrace.pipelines.declaration import Pipeline
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.language import print_query
@@ -92,7 +93,7 @@ def declared_queries(project: LoadedProject, name: str | None) -> StandingQuerie
     Raises:
         NotDeclaredError: if none has the name, or no name is given and there is not exactly one.
     """
-    declared = project.standing_queries
+    declared = project.declared(StandingQueries)
     if name is None and len(declared) == 1:
         return next(iter(declared.values()))
     if name is None or name not in declared:
@@ -105,7 +106,7 @@ def event_topics(project: LoadedProject, name: str) -> dict[str, Topic]:
     """Returns the topics whose events a pipeline matches with these standing queries, by name."""
     return {
         source.topic.name: source.topic
-        for pipeline in project.pipelines.values()
+        for pipeline in project.declared(Pipeline).values()
         if any(queries.name == name for queries in queries_matched_by(pipeline))
         for source in pipeline.sources
     }

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from headrace.errors import QueryTextError
 from headrace.model.event import EventSchema
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.queries.language import check_query, parse_query, print_query, result_types
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Query

@@ -10,7 +10,8 @@ from headrace.events.times import time_of
 from headrace.kafka.client.client import ClientConfig, describe, watermarks
 from headrace.kafka.read.range_reader import read_backwards
 from headrace.model import TopicPartition
-from headrace.project.check import LoadedProject
+from headrace.pipelines.declaration import Pipeline
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 from headrace.queries.book import last_positions
 from headrace.queries.declaration import StandingQueries
@@ -190,7 +191,7 @@ def matching_pipelines(
     topic = entry.query.topic
     names = [
         pipeline.name
-        for pipeline in project.pipelines.values()
+        for pipeline in project.declared(Pipeline).values()
         if any(queries.name == declared.name for queries in queries_matched_by(pipeline))
         and any(source.topic.name == topic for source in pipeline.sources)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.queries.emit.matched_event import MatchedEvent, matched_event_of
 from headrace.queries.registry.registrations import QueryRegistry, declared_queries
 from headrace.topics.tail import TailOptions, tail_topic

@@ -14,7 +14,7 @@ from headrace.kafka.client.client import ClientConfig, describe, watermarks
 from headrace.kafka.read.range_reader import read_records
 from headrace.kafka.read.tail import follow
 from headrace.model import OffsetRange, TopicPartition
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.records.result import QueryResult, ResultKind, result_of

@@ -78,7 +78,7 @@ WHERE (modifier >= 0 AND typname = ANY(%s)) OR typname = ANY(%s)
 _FLOATS = frozenset({"float4", "float8"})
 
 
-class Kind(enum.Enum):
+class ColumnKind(enum.Enum):
     """What a column of the rows holds, as far as PostgreSQL might change it."""
 
     INTEGER = "integers"
@@ -118,38 +118,48 @@ _RANGES_OF_TIMES = (
 _UNCLEAR_OF_TEXTS = dict.fromkeys(_RANGES_OF_TIMES, "text") | {"vector": "jsonb"}
 # To them a number is a day, a time, seconds, a bit, an address, or a text.
 _UNCLEAR_OF_NUMBERS = (*FORMS, "bool", "bit", "varbit", "macaddr", "macaddr8", "cidr")
-_NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE, Kind.FLOAT, Kind.SUM)
-_LISTS = (Kind.NESTED, Kind.VECTOR)
+_NUMBERS = (
+    ColumnKind.INTEGER,
+    ColumnKind.DECIMAL,
+    ColumnKind.DOUBLE,
+    ColumnKind.FLOAT,
+    ColumnKind.SUM,
+)
+_LISTS = (ColumnKind.NESTED, ColumnKind.VECTOR)
 # Some others take the text of a value for another value: bytea takes its characters, macaddr the
 # digits of a date, jsonpath the difference of its numbers, an interval a time of day for hours.
 _FITTING = {
     **dict.fromkeys(_NUMBERS, "numeric"),
-    Kind.BOOLEAN: "boolean",
-    Kind.DATE: "date",
-    Kind.TIME: "timestamptz",
-    Kind.TIME_OF_DAY: "time",
-    Kind.TEXT: "text",
-    Kind.BYTES: "bytea",
+    ColumnKind.BOOLEAN: "boolean",
+    ColumnKind.DATE: "date",
+    ColumnKind.TIME: "timestamptz",
+    ColumnKind.TIME_OF_DAY: "time",
+    ColumnKind.TEXT: "text",
+    ColumnKind.BYTES: "bytea",
     **dict.fromkeys(_LISTS, "jsonb"),
 }
 _REFUSED = {
-    ("float4", Kind.DOUBLE): "double precision",
-    ("float4", Kind.DECIMAL): "numeric",
-    ("float4", Kind.SUM): "double precision",
-    ("float8", Kind.DECIMAL): "numeric",
-    ("time", Kind.TIME): "timestamptz",
-    ("timetz", Kind.TIME): "timestamptz",
-    **{(name, Kind.DATE): "date" for name in ("macaddr", "jsonpath")},
-    ("interval", Kind.TIME_OF_DAY): "time",
-    **{("bytea", kind): fitting for kind, fitting in _FITTING.items() if kind is not Kind.BYTES},
+    ("float4", ColumnKind.DOUBLE): "double precision",
+    ("float4", ColumnKind.DECIMAL): "numeric",
+    ("float4", ColumnKind.SUM): "double precision",
+    ("float8", ColumnKind.DECIMAL): "numeric",
+    ("time", ColumnKind.TIME): "timestamptz",
+    ("timetz", ColumnKind.TIME): "timestamptz",
+    **{(name, ColumnKind.DATE): "date" for name in ("macaddr", "jsonpath")},
+    ("interval", ColumnKind.TIME_OF_DAY): "time",
+    **{
+        ("bytea", kind): fitting
+        for kind, fitting in _FITTING.items()
+        if kind is not ColumnKind.BYTES
+    },
     **{
         (name, kind): fitting
         for name, fitting in _UNCLEAR_OF_TEXTS.items()
-        for kind in (Kind.TEXT, Kind.JSON)
+        for kind in (ColumnKind.TEXT, ColumnKind.JSON)
     },
     **{(name, kind): "numeric" for name in _UNCLEAR_OF_NUMBERS for kind in _NUMBERS},
     **{(name, kind): "jsonb" for name in FORMS for kind in _LISTS},
-    ("vector", Kind.NESTED): "jsonb, or let a step make array<float> of the lists",
+    ("vector", ColumnKind.NESTED): "jsonb, or let a step make array<float> of the lists",
 }
 
 
@@ -195,16 +205,18 @@ class ColumnType:
     is_range: bool
     plain: str
 
-    def fault(self, kind: Kind | None) -> str | None:
+    def fault(self, kind: ColumnKind | None) -> str | None:
         """Returns why values of a kind would be changed in the column; None: each may fit."""
         fitting = _UNCLEAR.get(self.element)
         if kind is not None:
             fitting = fitting or _REFUSED.get((self.element, kind))
-        if kind is Kind.BYTES and self.base != "bytea":  # they are sent as hex, which is a text
+        if (
+            kind is ColumnKind.BYTES and self.base != "bytea"
+        ):  # they are sent as hex, which is a text
             fitting = "bytea"
         if kind in _LISTS and (self.is_range or self.base.startswith("_")):
             fitting = fitting or "jsonb"
-        if kind is Kind.SUM and self.base == "numeric" and self.modifier >= 0:
+        if kind is ColumnKind.SUM and self.base == "numeric" and self.modifier >= 0:
             fitting = "double precision"
         if fitting is None:
             return None
@@ -214,11 +226,11 @@ class ColumnType:
             f" or read them in several ways: make it {fitting}"
         )
 
-    def has_equal_texts(self, kind: Kind | None) -> bool:
+    def has_equal_texts(self, kind: ColumnKind | None) -> bool:
         """Whether the values are texts, and two that differ may be one value of the column."""
-        return kind is Kind.TEXT and not self.tells_texts_apart
+        return kind is ColumnKind.TEXT and not self.tells_texts_apart
 
-    def exact_staging(self, kind: Kind | None) -> tuple[str, str] | None:
+    def exact_staging(self, kind: ColumnKind | None) -> tuple[str, str] | None:
         """Returns a wider type, and when its value is the same in the column; None: always.
 
         The condition has the column for ``{0}``, and its type for ``{1}``.
@@ -237,7 +249,7 @@ class ColumnType:
         The condition has the column for ``{0}``, its type for ``{1}``, its form of texts for
         ``{2}``.
         """
-        wider = self.exact_staging(Kind.JSON)
+        wider = self.exact_staging(ColumnKind.JSON)
         if self.text_form is None:
             return wider
         is_array = self.base.startswith("_")
@@ -278,15 +290,19 @@ class ColumnType:
         """Name of the type, of an array that of its elements."""
         return self.base.removeprefix("_")
 
-    def _wider_element(self, kind: Kind | None) -> str | None:
+    def _wider_element(self, kind: ColumnKind | None) -> str | None:
         if self.modifier >= 0 and self.element in _LIMITED:
             return _LIMITED[self.element]
         if self.modifier >= 0 and self.element in _ROUNDED:
             return self.element
         if self.element in _FLOATS:
-            wider = {Kind.INTEGER: "bigint", Kind.TEXT: "numeric", Kind.JSON: "numeric"}
+            wider = {
+                ColumnKind.INTEGER: "bigint",
+                ColumnKind.TEXT: "numeric",
+                ColumnKind.JSON: "numeric",
+            }
             return None if kind is None else wider.get(kind)
-        if self.element == "date" and kind is Kind.TIME:
+        if self.element == "date" and kind is ColumnKind.TIME:
             return "timestamp"
         return None
 
@@ -337,7 +353,7 @@ def rounded_within(connection: Connection, name: str, columns: Sequence[ColumnTy
     ]
 
 
-def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
+def kinds_of(schema: pa.Schema) -> dict[str, ColumnKind]:
     """Returns the kind of each column of rows that has one."""
     from pyarrow import types
 
@@ -346,18 +362,18 @@ def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
         return types.is_list(kind) and bool(types.is_float32(kind.value_type))
 
     checks = {
-        Kind.BOOLEAN: types.is_boolean,
-        Kind.INTEGER: types.is_integer,
-        Kind.DECIMAL: types.is_decimal,
-        Kind.DOUBLE: types.is_float64,
-        Kind.FLOAT: types.is_float32,
-        Kind.DATE: types.is_date,
-        Kind.TIME: types.is_timestamp,
-        Kind.TIME_OF_DAY: types.is_time,
-        Kind.TEXT: is_text,
-        Kind.BYTES: is_bytes,
-        Kind.NESTED: lambda kind: types.is_nested(kind) and not has_floats(kind),
-        Kind.VECTOR: has_floats,
+        ColumnKind.BOOLEAN: types.is_boolean,
+        ColumnKind.INTEGER: types.is_integer,
+        ColumnKind.DECIMAL: types.is_decimal,
+        ColumnKind.DOUBLE: types.is_float64,
+        ColumnKind.FLOAT: types.is_float32,
+        ColumnKind.DATE: types.is_date,
+        ColumnKind.TIME: types.is_timestamp,
+        ColumnKind.TIME_OF_DAY: types.is_time,
+        ColumnKind.TEXT: is_text,
+        ColumnKind.BYTES: is_bytes,
+        ColumnKind.NESTED: lambda kind: types.is_nested(kind) and not has_floats(kind),
+        ColumnKind.VECTOR: has_floats,
     }
     return {
         column.name: kind
@@ -371,7 +387,7 @@ def make_exact(
     connection: Connection,
     staging: Identifier,
     columns: Sequence[ColumnType],
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, ColumnKind],
 ) -> None:
     """Widens columns of a staging table, with a CHECK that the table keeps each value as it is."""
     from psycopg import sql

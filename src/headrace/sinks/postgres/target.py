@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import TableMismatchError
 from headrace.sinks.api import DELETED
-from headrace.sinks.postgres.column_types import ColumnType, Kind, column_types, rounded_within
+from headrace.sinks.postgres.column_types import (
+    ColumnKind,
+    ColumnType,
+    column_types,
+    rounded_within,
+)
 from headrace.sinks.postgres.connection import find_table, quoted
 from headrace.sinks.postgres.identifiers import listed_names, table_identifier
 
@@ -102,7 +107,7 @@ class TargetSpec:
     newest_by: str | None
     distinct: tuple[str, ...] = ()
     takes_null_keys: bool = False
-    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    kinds: Mapping[str, ColumnKind] = field(default_factory=dict)
     any_fields: Mapping[str, EventField] = field(default_factory=dict)
     compared: tuple[str, ...] = ()
     refuses_ties: bool = False

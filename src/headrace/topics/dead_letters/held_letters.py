@@ -16,7 +16,7 @@ from headrace.kafka.dead_letters.letters import StoredDeadLetter, dead_letters_t
 from headrace.kafka.dead_letters.replay import DeadLetterFilter, Replay, replay, replayed
 from headrace.model import DEAD_LETTERS_SUFFIX
 from headrace.model.topic import OFFLINE_FILES_TOPIC
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 
 _ORIGIN = re.compile(

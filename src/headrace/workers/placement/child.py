@@ -65,7 +65,7 @@ def run_child(
             log_format=log_format or "text",
             subject=Subject("worker", name),
         )
-        worker = load_project(settings).workers[name]
+        worker = load_project(settings).declared(Worker)[name]
         _run(worker_run(settings, worker, options), connection)
     except Exception as error:
         instance = options.instance_id or process_name()

@@ -40,7 +40,7 @@ from headrace.model import (
 )
 from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.decode.avro import AvroDecoder
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.settings import Settings
 
 
@@ -105,9 +105,7 @@ def brokers(monkeypatch) -> MockBrokers:
 
 @pytest.fixture
 def project(settings) -> LoadedProject:
-    return LoadedProject(
-        settings, {topic.name: topic for topic in (ORDERS, BY_COUNTRY, BY_ACCOUNT, RAW)}, {}
-    )
+    return LoadedProject(settings, (ORDERS, BY_COUNTRY, BY_ACCOUNT, RAW))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from headrace.ingest.producing.produce import (
 )
 from headrace.kafka.write.counting_producer import CountingProducer
 from headrace.model import ByAccount, Topic
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.settings import Settings
 
 
@@ -56,8 +56,8 @@ def brokers(monkeypatch) -> MockBrokers:
 @pytest.fixture
 def produce(brokers, tmp_path):
     """``produce(text, skip_invalid=True)``: the result, and what was observed."""
-    topics = {topic.name: topic for topic in (VIEWS, BY_ACCOUNT, RAW)}
-    project = LoadedProject(Settings(tmp_path, "p", ("flow",), "lake"), topics, {})
+    settings = Settings(tmp_path, "p", ("flow",), "lake")
+    project = LoadedProject(settings, (VIEWS, BY_ACCOUNT, RAW))
 
     def run(text: bytes, stop=None, topic="views", **options) -> tuple[ProduceResult, list]:
         observed = []
@@ -153,10 +153,11 @@ def test_nothing_is_sent_into_a_topic_that_a_mirror_or_merger_writes(tmp_path, t
     copy, merged, late = Topic("waw.raw"), Topic("merged"), Topic("late")
     project = LoadedProject(
         Settings(tmp_path, "p", ("flow",), "lake"),
-        {each.name: each for each in (copy, RAW, merged, late)},
-        {},
-        mirrors={"waw": Mirror("waw", source="waw", topics={"raw": copy})},
-        mergers={"merge": Merger("merge", [copy, RAW], merged, late)},
+        (
+            *(copy, RAW, merged, late),
+            Mirror("waw", source="waw", topics={"raw": copy}),
+            Merger("merge", [copy, RAW], merged, late),
+        ),
     )
     with pytest.raises(TransferTargetError, match=writer):
         produce_lines(

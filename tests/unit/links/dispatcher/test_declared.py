@@ -9,7 +9,7 @@ import pytest
 from headrace import Avro, Dispatcher, DispatchMode, Home, Topic
 from headrace.errors import ProjectError
 from headrace.links.dispatcher import standing as dispatchers
-from headrace.links.dispatcher.rules import dispatcher_faults
+from headrace.links.dispatcher.kind import KIND
 from headrace.links.dispatcher.standing import dispatcher_session, routes_of
 from headrace.project.check import load_project
 from headrace.settings import load_settings
@@ -50,7 +50,7 @@ def test_a_dispatcher_to_declared_sites_is_right(settings):
     right = dispatcher(
         home=Home("user.country", {"PL": "waw", "DE": "central"}), related={"central": ["waw"]}
     )
-    assert list(dispatcher_faults(right, settings)) == []
+    assert KIND.own_faults(right, settings) == []
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_dispatcher_to_declared_sites_is_right(settings):
 def test_what_is_wrong_is_named(settings, changes, message):
     faults = [
         f"{fault.message}; {fault.remedy}"
-        for fault in dispatcher_faults(dispatcher(**changes), settings)
+        for fault in KIND.own_faults(dispatcher(**changes), settings)
     ]
     assert any(message in fault for fault in faults), faults
 
@@ -97,9 +97,9 @@ def test_a_home_is_read_from_json_alone(settings):
         country: str
 
     avro = Topic("clicks", partitions=4, event=Click, format=Avro())
-    [fault] = dispatcher_faults(dispatcher(source=avro, home=Home("country")), settings)
+    [fault] = KIND.own_faults(dispatcher(source=avro, home=Home("country")), settings)
     assert "home is a field of JSON events" in fault.message
-    assert list(dispatcher_faults(dispatcher(source=avro), settings)) == []
+    assert KIND.own_faults(dispatcher(source=avro), settings) == []
 
 
 class Click:
@@ -113,9 +113,9 @@ class User:
 @pytest.mark.parametrize("field", ["country", "user.land", "user.country.code"])
 def test_a_home_that_no_event_has_is_refused(settings, field):
     clicks = Topic("clicks", partitions=4, event=Click)
-    assert list(dispatcher_faults(dispatcher(source=clicks, home=HOME), settings)) == []
+    assert KIND.own_faults(dispatcher(source=clicks, home=HOME), settings) == []
     wrong = dispatcher(source=clicks, home=Home(field))
-    [fault] = dispatcher_faults(wrong, settings)
+    [fault] = KIND.own_faults(wrong, settings)
     assert f"home.field is {field!r}, and events of 'clicks' have no such field" in fault.message
 
 
@@ -133,13 +133,13 @@ def test_the_source_is_declared(tmp_path):
 
 def test_a_route_has_the_sites_whose_records_its_target_wants(tmp_path):
     project = load(tmp_path)
-    waw, par = routes_of(project, project.dispatchers["first"])
+    waw, par = routes_of(project, project.declared(Dispatcher)["first"])
     assert (waw.target_site, waw.related) == ("waw", {"par", "central"})
     assert (par.target_site, par.related) == ("par", {"central"})
     assert (waw.group, waw.sites) == ("headrace.dispatcher.first.waw", {"central", "waw", "par"})
     assert (waw.source["bootstrap.servers"], waw.target["bootstrap.servers"]) == ("a:1", "b:1")
     assert (waw.mode, waw.commit_seconds) == (DispatchMode.REAL_TIME, 60)
-    [alone] = routes_of(project, project.dispatchers["first"], ["par"])
+    [alone] = routes_of(project, project.declared(Dispatcher)["first"], ["par"])
     assert alone == par
 
 
@@ -147,7 +147,7 @@ def test_without_related_sites_a_route_knows_none(tmp_path):
     project = load(
         tmp_path, FLOW.partition("first =")[0] + 'd = Dispatcher("d", clicks, {"waw": "e"})'
     )
-    [route] = routes_of(project, project.dispatchers["d"])
+    [route] = routes_of(project, project.declared(Dispatcher)["d"])
     assert route.related is None
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from headrace import Merger, Topic
 from headrace.errors import ProjectError
-from headrace.links.merger.rules import merger_faults
+from headrace.links.merger.kind import KIND
 from headrace.links.merger.standing import plan_of
 from headrace.project.check import load_project
-from headrace.settings import load_settings
+from headrace.settings import Settings, load_settings
 
 WAW, PAR = Topic("waw.clicks", partitions=4), Topic("par.clicks", partitions=4)
 PAR_OF_ANY_TIME = replace(PAR, config={"message.timestamp.after.max.ms": "7200000"})
@@ -26,7 +27,8 @@ def merger(**changes):
 
 
 def faults(**changes):
-    return [f"{fault.message}; {fault.remedy}" for fault in merger_faults(merger(**changes))]
+    faults = KIND.own_faults(merger(**changes), Settings(Path(), "p", (), ""))
+    return [f"{fault.message}; {fault.remedy}" for fault in faults]
 
 
 def test_a_merger_of_topics_with_one_partition_count_is_right():
@@ -115,7 +117,7 @@ def test_a_source_is_as_far_as_its_mirror_the_clock_or_its_records_say(
     (tmp_path / "headrace.toml").write_text(f'{head}[sites.waw.kafka]\nbootstrap_servers = "w:1"\n')
     (tmp_path / "flow.py").write_text(PROJECT.replace("MIRRORED", elsewhere))
     project = load_project(load_settings(tmp_path, {}))
-    plan = plan_of(project, project.mergers["merge"])
+    plan = plan_of(project, project.declared(Merger)["merge"])
     assert [source.value for source in plan.sources.values()] == expected
     assert (plan.allowed_lateness_ms, plan.idle_seconds) == (1_000, 300.0)
 

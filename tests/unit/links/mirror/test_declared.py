@@ -7,8 +7,10 @@ from textwrap import dedent
 
 import pytest
 
+from headrace import Mirror
 from headrace.errors import ProjectError
-from headrace.project import LoadedProject, load_project
+from headrace.project.check import load_project
+from headrace.project.loaded import LoadedProject
 from headrace.settings import load_settings
 
 TOML = """\
@@ -40,7 +42,7 @@ def write(tmp_path: Path):
 
 def test_a_mirror_is_found_with_its_group(write):
     project = write("""warsaw = Mirror("warsaw", source="warsaw", topics={"clicks": clicks})""")
-    assert project.mirrors["warsaw"].consumer_group == "headrace.mirror.warsaw"
+    assert project.declared(Mirror)["warsaw"].consumer_group == "headrace.mirror.warsaw"
 
 
 @pytest.mark.parametrize(

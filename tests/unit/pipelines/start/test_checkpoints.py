@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from headrace import Lake, Pipeline
 from headrace.kafka.client.client import LiveTopic
 from headrace.model import Topic, TopicPartition
-from headrace.operations.servers.statuses import pipeline_progress
+from headrace.pipelines.run.last_status import pipeline_progress
 from headrace.pipelines.start import checkpoints
 from headrace.pipelines.start.checkpoints import parse_partition, standing
 from headrace.pipelines.status import PipelineStatus

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.unit.queries.registry.flow import FLOW, write_project
 
+from headrace import StandingQueries
 from headrace.errors import (
     MatchedEventsFormatError,
     NotDeclaredError,
     QueriesUnmatchedError,
     QueryUnmatchedError,
 )
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.queries.emit.run import matched_events_run
 from headrace.queries.run import query_run
 from headrace.service.run import RunOptions
@@ -26,7 +27,7 @@ def run_of(folder, monkeypatch, flow=FLOW, topic=None):
     with (folder / "headrace.toml").open("a") as file:
         file.write('[schema_registry]\nurl = "http://127.0.0.1:1"\n')
     project = load_project(load_settings(folder, {}))
-    queries = project.standing_queries["ads"]
+    queries = project.declared(StandingQueries)["ads"]
     return matched_events_run(project, queries, topic, RunOptions())
 
 
@@ -50,7 +51,7 @@ def test_without_a_pipeline_the_one_that_is_needed_is_named(tmp_path, monkeypatc
     assert 'Pipeline("match-TOPIC", TOPIC, MatchQueries(ads))' in refused.value.remedy
     project = load_project(load_settings(tmp_path, {}))
     with pytest.raises(QueriesUnmatchedError):
-        query_run(project, project.standing_queries["ads"], RunOptions())
+        query_run(project, project.declared(StandingQueries)["ads"], RunOptions())
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from headrace.errors import (
     QueryTextError,
     QueryUnmatchedError,
 )
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.queries.registry import registrations as query_registry
 from headrace.queries.registry import writer
 from headrace.queries.registry.record import encode_query

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.queries.registry.flow import FLOW, write_project
 
 from headrace.errors import QueryTextError
-from headrace.project import load_project
+from headrace.project.check import load_project
 from headrace.queries.registry.statements import checked_query
 from headrace.settings import load_settings
 

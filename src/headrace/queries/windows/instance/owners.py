@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.kafka.client.client import ClientConfig
 from headrace.kafka.table.topic_table import table_records
-from headrace.project.check import LoadedProject
+from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.registry.registrations import declared_queries

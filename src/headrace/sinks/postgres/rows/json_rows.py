@@ -14,7 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.sinks.postgres.column_types import ColumnType, Kind, column_types, rounded_within
+from headrace.sinks.postgres.column_types import (
+    ColumnKind,
+    ColumnType,
+    column_types,
+    rounded_within,
+)
 from headrace.sinks.postgres.connection import PostgresTable, execute_numbered
 from headrace.sinks.postgres.identifiers import listed, listed_names, table_identifier
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
@@ -71,7 +76,7 @@ def insert_rows(
     """
     faults = []
     types = column_types(connection, table.name)
-    faults_of_types = {column.name: column.fault(Kind.JSON) for column in types}
+    faults_of_types = {column.name: column.fault(ColumnKind.JSON) for column in types}
     for name in rounded_within(connection, table.name, types):
         faults_of_types[name] = (
             f"column {name!r} has parts that would round values or read them in several ways"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import SinkError
-from headrace.sinks.postgres.column_types import ColumnType, Kind, column_types, make_exact
+from headrace.sinks.postgres.column_types import ColumnKind, ColumnType, column_types, make_exact
 from headrace.sinks.postgres.identifiers import (
     ORDER,
     SCHEMA,
@@ -46,7 +46,7 @@ def create_staging_table(connection: Connection, spec: TargetSpec, staging: str)
     used = [_staged_type(spec, column) for column in columns if column.name in spec.columns]
     connection.execute(_creation(spec, staging, unused, used))
     make_exact(connection, own_identifier(staging), used, spec.kinds)
-    texts = [column for column in used if spec.kinds.get(column.name) is Kind.TEXT]
+    texts = [column for column in used if spec.kinds.get(column.name) is ColumnKind.TEXT]
     return {column.name: form for column in texts if (form := column.text_form) is not None}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import TableMismatchError
 from headrace.sinks.api import RejectedRow
-from headrace.sinks.postgres.column_types import Kind, kinds_of
+from headrace.sinks.postgres.column_types import ColumnKind, kinds_of
 from headrace.sinks.postgres.sketches import sketch_of
 from headrace.sinks.postgres.stats.measures import Count, Distinct, Measure, Sum
 from headrace.sinks.postgres.target import sketch_column
@@ -65,17 +65,17 @@ class StatsGrouping:
         unique = {"by": sorted(self.unique.by), "ignore": sorted(self.unique.ignore)}
         return {**counted, "unique": unique}
 
-    def kinds(self, schema: pa.Schema) -> dict[str, Kind]:
+    def kinds(self, schema: pa.Schema) -> dict[str, ColumnKind]:
         """Returns what is in the columns of the sums of rows with ``schema``."""
         of_rows = kinds_of(schema)
-        kinds = {WINDOW_START: Kind.TIME}
+        kinds = {WINDOW_START: ColumnKind.TIME}
         kinds |= {name: of_rows[name] for name in self.by if name in of_rows}
         for name, measure in self.measures.items():
             if isinstance(measure, Count):
-                kinds[name] = Kind.INTEGER
+                kinds[name] = ColumnKind.INTEGER
             elif isinstance(measure, Sum):
                 is_double = measure.sql_type(schema) == "double precision"
-                kinds[name] = Kind.SUM if is_double else Kind.DECIMAL
+                kinds[name] = ColumnKind.SUM if is_double else ColumnKind.DECIMAL
         return kinds
 
     def check(self, table: str, schema: pa.Schema) -> None:
