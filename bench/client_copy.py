@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import TopicPartition
 
-from headrace.kafka.client.client import client_config, consumer, producer
+from headrace.kafka.client.clients import client_config, consumer, producer
 from headrace.settings.model import KafkaSettings
 
 _RECORDS = 5_000

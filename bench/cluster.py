@@ -18,7 +18,8 @@ from rich.progress import Progress
 from bench.driver import OutputWrongError
 from bench.events import events, impressions_topic
 from headrace.kafka.admin.topics import apply_changes, plan_topics, with_dead_letters
-from headrace.kafka.client.client import ClientConfig, client_config, consumer, producer, watermarks
+from headrace.kafka.client.clients import ClientConfig, client_config, consumer, producer
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.embedded.cluster import EmbeddedCluster
 from headrace.model import Topic, TopicPartition
 from headrace.runtime.files.cache import cache_folder

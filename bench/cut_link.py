@@ -37,7 +37,8 @@ from bench.mirror_copies import check, contents
 from bench.peers.programs import running
 from bench.results import Row, row
 from headrace.kafka.admin.topics import apply_changes, plan_topics
-from headrace.kafka.client.client import client_config, group_offsets, latest_offsets
+from headrace.kafka.client.clients import client_config
+from headrace.kafka.client.offsets import group_offsets, latest_offsets
 from headrace.kafka.embedded.layout import LAYOUT_FILE, broker_config, settled_layout
 from headrace.model import TopicPartition
 from headrace.runtime.files.json_files import write_json

@@ -29,7 +29,7 @@ from bench.results import Row, row
 from bench.usage import Watch
 from headrace import DispatchMode
 from headrace.kafka.admin.topics import apply_changes, plan_topics
-from headrace.kafka.client.client import client_config
+from headrace.kafka.client.clients import client_config
 from headrace.runtime.java.installation import find_java
 from headrace.settings.model import KafkaSettings
 

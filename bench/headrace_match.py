@@ -11,7 +11,9 @@ from bench.headrace_writer import batch_limits, open_pipelines
 from bench.query_traffic import ad_impressions_topic
 from bench.setup import Setup
 from headrace import Pipeline, StandingQueries
-from headrace.kafka.client.client import ClientConfig, consumer, describe, high_watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig, consumer
+from headrace.kafka.client.offsets import high_watermarks
 from headrace.kafka.read.range_reader import read_ranges
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.match.sink import MatchQueries

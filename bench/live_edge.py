@@ -29,7 +29,7 @@ from bench.events import events, impressions_topic
 from bench.results import Row, row
 from bench.usage import Watch, processes
 from headrace import Lake, Pipeline
-from headrace.kafka.client.client import client_config, producer
+from headrace.kafka.client.clients import client_config, producer
 from headrace.runtime.java.installation import find_java
 from headrace.settings.model import KafkaSettings, Settings, SparkSettings
 

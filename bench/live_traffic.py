@@ -14,7 +14,7 @@ import confluent_kafka
 from bench.cluster import Broker
 from bench.driver import OutputWrongError
 from bench.events import events
-from headrace.kafka.client.client import client_config, consumer, producer
+from headrace.kafka.client.clients import client_config, consumer, producer
 from headrace.settings.model import KafkaSettings
 
 PARTITIONS = 4

@@ -27,7 +27,7 @@ from bench.query_traffic import TTL, ad_impressions_topic
 from bench.usage import Watch
 from headrace import StandingQueries
 from headrace.kafka.admin.topics import apply_changes, plan_topics, with_dead_letters
-from headrace.kafka.client.client import client_config, consumer
+from headrace.kafka.client.clients import client_config, consumer
 from headrace.queries.records.matched import Tick, decode_matched
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.topics import ensure_query_topics
@@ -192,7 +192,7 @@ def await_claim(
 
 def committed_of(broker: Broker, group: str, topic: str) -> Sequence[object]:
     """The committed offsets of a group."""
-    from headrace.kafka.client.client import committed
+    from headrace.kafka.client.offsets import committed
     from headrace.model import TopicPartition
 
     config = client_config(KafkaSettings(), broker.bootstrap)

@@ -15,7 +15,7 @@ from bench.peers.contest import PARTITIONS
 from bench.peers.match_topics import matches_of, rules_topic
 from bench.query_traffic import TTL
 from headrace import StandingQueries
-from headrace.kafka.client.client import client_config
+from headrace.kafka.client.clients import client_config
 from headrace.runtime.java.installation import Java
 from headrace.settings.model import KafkaSettings
 

@@ -31,7 +31,7 @@ from bench.peers.contest import BROKER, PARTITIONS, Contest, Findings, run_once,
 from bench.peers.figures import PER_MESSAGE, Measurement
 from bench.setup import Setup
 from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics
-from headrace.kafka.client.client import client_config, producer
+from headrace.kafka.client.clients import client_config, producer
 from headrace.model import Topic
 from headrace.runtime.java.installation import Java, find_java
 from headrace.settings.model import KafkaSettings

@@ -41,7 +41,7 @@ from bench.peers.figures import PER_MESSAGE, Measurement, Runs
 from bench.peers.java_program import locked_version
 from bench.setup import Setup
 from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics
-from headrace.kafka.client.client import client_config
+from headrace.kafka.client.clients import client_config
 from headrace.runtime.java.installation import Java, find_java
 from headrace.settings.model import KafkaSettings
 

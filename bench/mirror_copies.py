@@ -15,7 +15,8 @@ import confluent_kafka
 from bench.driver import OnCommit, OutputWrongError
 from bench.peers.progress import follow
 from bench.setup import Setup
-from headrace.kafka.client.client import client_config, consumer, latest_offsets
+from headrace.kafka.client.clients import client_config, consumer
+from headrace.kafka.client.offsets import latest_offsets
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
 

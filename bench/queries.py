@@ -53,7 +53,7 @@ from bench.peers.figures import PER_MESSAGE, Measurement, Runs
 from bench.peers.java_program import locked_version
 from bench.peers.match_topics import rules_topic
 from bench.query_traffic import AdImpressions, QueryMix, ad_impressions_topic
-from headrace.kafka.client.client import ClientConfig, client_config
+from headrace.kafka.client.clients import ClientConfig, client_config
 from headrace.queries.registry.record import encode_query
 from headrace.queries.topics import ensure_query_topics
 from headrace.runtime.java.installation import Java, find_java

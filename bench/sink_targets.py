@@ -19,7 +19,7 @@ from bench.driver import OutputWrongError
 from bench.events import BEGIN, SPAN, impressions_topic
 from bench.peers.contest import PARTITIONS
 from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics
-from headrace.kafka.client.client import client_config
+from headrace.kafka.client.clients import client_config
 from headrace.runtime.java.installation import Java
 from headrace.settings.model import KafkaSettings
 

@@ -28,7 +28,7 @@ from bench.query_traffic import TTL
 from bench.usage import Watch
 from headrace import EpochMillis, StandingQueries, Topic
 from headrace.events.times import parse_time
-from headrace.kafka.client.client import client_config, consumer
+from headrace.kafka.client.clients import client_config, consumer
 from headrace.queries.records.result import ResultKind, decode_result
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.topics import ensure_query_topics

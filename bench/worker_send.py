@@ -39,7 +39,7 @@ from bench.peers.record.python_programs import quix_version
 from bench.peers.record.systems import SYSTEMS, OpenJob
 from bench.setup import Setup
 from headrace.kafka.admin.topics import apply_changes, plan_topics
-from headrace.kafka.client.client import client_config
+from headrace.kafka.client.clients import client_config
 from headrace.runtime.java.installation import Java, find_java
 from headrace.settings.model import KafkaSettings
 

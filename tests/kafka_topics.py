@@ -4,7 +4,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewPartitions, NewTopic
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.kafka.client.client import admin_request, describe, high_watermarks, watermarks
+from headrace.kafka.client.admin_requests import admin_request, describe
+from headrace.kafka.client.offsets import high_watermarks, watermarks
 
 
 def make_topic(client, name, partitions=1, **options):

@@ -33,7 +33,7 @@ from bench.flow.join import TIMES
 from bench.flow.part import HEAP_MB, Part, System
 from bench.peers.contest import PARTITIONS, THREADS, Contest, Findings, prepared, setup_for
 from bench.usage import Usage, Watch
-from headrace.kafka.client.client import client_config, producer
+from headrace.kafka.client.clients import client_config, producer
 from headrace.runtime.java.installation import find_java
 from headrace.settings.model import KafkaSettings
 

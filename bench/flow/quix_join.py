@@ -19,7 +19,7 @@ from bench.peers.record.python_programs import running_programs
 from bench.setup import Setup
 from headrace import Topic
 from headrace.kafka.admin.topics import apply_changes, plan_topics
-from headrace.kafka.client.client import client_config
+from headrace.kafka.client.clients import client_config
 from headrace.settings.model import KafkaSettings
 
 PROGRAM = Path(__file__).with_name("quix_program.py")

@@ -19,7 +19,8 @@ from bench.peers.java_program import peer_jars, write_properties
 from bench.peers.kafka_connect import call, plugin_folder, worker_program
 from bench.sink_targets import jdbc_url
 from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics
-from headrace.kafka.client.client import admin_request, client_config
+from headrace.kafka.client.admin_requests import admin_request
+from headrace.kafka.client.clients import client_config
 from headrace.model import Topic
 from headrace.runtime.java.installation import Java
 from headrace.runtime.java.spark_jars import spark_jar

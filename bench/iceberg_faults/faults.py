@@ -16,7 +16,7 @@ from bench.driver import SystemFailedError
 from bench.iceberg_faults.answers import LosingProxy
 from bench.iceberg_faults.catalog import Answer, Tally, await_, tally
 from bench.iceberg_faults.system import PARTITIONS, System
-from headrace.kafka.client.client import client_config
+from headrace.kafka.client.clients import client_config
 from headrace.settings.model import KafkaSettings
 
 RATE = 500

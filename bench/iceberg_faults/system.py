@@ -14,7 +14,8 @@ from bench.cluster import Broker
 from bench.driver import SystemFailedError
 from bench.iceberg_faults.catalog import Catalog
 from bench.iceberg_faults.processes import Member
-from headrace.kafka.client.client import client_config, group_offsets
+from headrace.kafka.client.clients import client_config
+from headrace.kafka.client.offsets import group_offsets
 from headrace.model import TopicPartition
 from headrace.runtime.java.installation import Java
 from headrace.settings.model import KafkaSettings

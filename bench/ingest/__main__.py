@@ -39,7 +39,8 @@ from bench.ingest.services import (
 from bench.results import Row, row
 from bench.usage import Usage, Watch, processes
 from headrace.kafka.admin.topics import ensure_topics
-from headrace.kafka.client.client import client_config, watermarks
+from headrace.kafka.client.clients import client_config
+from headrace.kafka.client.offsets import watermarks
 from headrace.model import Topic, TopicPartition
 from headrace.runtime.java.installation import find_java
 from headrace.settings.model import KafkaSettings

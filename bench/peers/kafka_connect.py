@@ -26,7 +26,7 @@ from bench.peers.programs import BUILT, check_running, started
 from bench.peers.progress import LOOK_SECONDS, follow
 from bench.setup import Setup
 from headrace.kafka.admin.topics import apply_changes, plan_topics
-from headrace.kafka.client.client import client_config
+from headrace.kafka.client.clients import client_config
 from headrace.model import Topic
 from headrace.runtime.java.installation import Java
 from headrace.runtime.java.spark_jars import spark_jar

@@ -12,7 +12,7 @@ from bench.match_rules import Rule, decode_rule
 from bench.setup import Setup
 from headrace import Topic
 from headrace.kafka.admin.topics import apply_changes, plan_topics
-from headrace.kafka.client.client import ClientConfig, client_config
+from headrace.kafka.client.clients import ClientConfig, client_config
 from headrace.settings.model import KafkaSettings
 
 WARM_UP_SHARE = 10

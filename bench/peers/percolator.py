@@ -29,7 +29,7 @@ from bench.peers.match_topics import (
 from bench.peers.opensearch import Client, Node
 from bench.peers.progress import follow_group
 from bench.setup import Setup
-from headrace.kafka.client.client import consumer, producer
+from headrace.kafka.client.clients import consumer, producer
 
 INDEX = "rules"
 DOCUMENTS = 10_000

@@ -9,7 +9,8 @@ from functools import partial
 
 from bench.driver import OnCommit
 from bench.setup import Setup
-from headrace.kafka.client.client import client_config, group_offsets
+from headrace.kafka.client.clients import client_config
+from headrace.kafka.client.offsets import group_offsets
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
 

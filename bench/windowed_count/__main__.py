@@ -30,7 +30,7 @@ from bench.query_traffic import ad_impressions_topic
 from bench.results import Row
 from bench.windowed_count import headrace_count, quix_count, spark_count, traffic
 from bench.windowed_count.counts import compared, counts_topic, decode_counted
-from headrace.kafka.client.client import ClientConfig, client_config
+from headrace.kafka.client.clients import ClientConfig, client_config
 from headrace.runtime.java.installation import Java
 from headrace.settings.model import KafkaSettings
 

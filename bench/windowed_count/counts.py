@@ -13,14 +13,9 @@ from bench.peers.progress import follow
 from bench.setup import Setup
 from bench.windowed_count.traffic import Counts
 from headrace import Topic
-from headrace.kafka.client.client import (
-    ClientConfig,
-    client_config,
-    consumer,
-    describe,
-    earliest_offsets,
-    high_watermarks,
-)
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig, client_config, consumer
+from headrace.kafka.client.offsets import earliest_offsets, high_watermarks
 from headrace.kafka.read.range_reader import read_ranges
 from headrace.model import OffsetRange
 from headrace.settings.model import KafkaSettings

@@ -22,7 +22,7 @@ from bench.setup import Setup
 from bench.windowed_count.counts import follow_counts
 from bench.windowed_count.traffic import ADVERTISERS, ALLOWED_LATENESS, WINDOW
 from headrace import BatchLimits, MatchQueries, Pipeline, StandingQueries
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.queries.language import parse_query, print_query
 from headrace.queries.records.result import ResultKind, decode_result
 from headrace.queries.registry.record import RegisteredQuery, encode_query

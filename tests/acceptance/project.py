@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, LIMIT_SECONDS, wait_for_drill
 
-from headrace.kafka.client.client import connected_producer, group_offsets
+from headrace.kafka.client.clients import connected_producer
+from headrace.kafka.client.offsets import group_offsets
 from headrace.kafka.dead_letters.letters import scan
 from headrace.model import TopicPartition
 from headrace.sinks.lake.delta.table import read_table

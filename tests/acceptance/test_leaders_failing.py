@@ -17,7 +17,8 @@ import pytest
 from tests.acceptance.project import Project, kill_session
 from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, LIMIT_SECONDS, wait_for_drill
 
-from headrace.kafka.client.client import admin, describe, producer
+from headrace.kafka.client.admin_requests import admin, describe
+from headrace.kafka.client.clients import producer
 
 BATCH_EVENTS = 500
 NODES = (1, 2, 3)

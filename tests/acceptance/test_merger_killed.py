@@ -14,7 +14,8 @@ from tests.integration.merger_instance import arguments
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, wait_for_drill
 
-from headrace.kafka.client.client import client_config, consumer, high_watermarks, producer
+from headrace.kafka.client.clients import client_config, consumer, producer
+from headrace.kafka.client.offsets import high_watermarks
 from headrace.kafka.group.group_member import SESSION_SECONDS
 from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.model import TopicPartition

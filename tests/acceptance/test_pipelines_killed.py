@@ -25,7 +25,7 @@ from tests.integration.held_transactions import MOMENTS, held, make_holdable
 from tests.integration.postgres_server import PostgresServer
 from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, wait_for_drill
 
-from headrace.kafka.client.client import producer
+from headrace.kafka.client.clients import producer
 from headrace.kafka.dead_letters.letters import scan
 from headrace.sinks.lake.delta.table import read_table
 

@@ -24,7 +24,8 @@ from tests.integration.flow import Flow
 from tests.waiting import DRILL_LIMIT_SECONDS, LIMIT_SECONDS, wait_for, wait_for_drill
 
 from headrace import BatchLimits, Pipeline, StandingQueries, Topic
-from headrace.kafka.client.client import consumer, describe
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import consumer
 from headrace.kafka.read.open_transactions import open_transactions
 from headrace.queries.match.sink import MatchQueries
 from headrace.queries.records.result import ResultKind, decode_result

@@ -29,7 +29,7 @@ from tests.integration.redis_server import RedisServer
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for_drill
 
-from headrace.kafka.client.client import client_config, consumer, producer
+from headrace.kafka.client.clients import client_config, consumer, producer
 from headrace.kafka.group.groups import describe_group
 from headrace.kafka.origin import origins
 from headrace.settings.model import KafkaSettings

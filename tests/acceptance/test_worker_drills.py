@@ -23,7 +23,7 @@ from tests.kafka_topics import grow_topic
 from tests.waiting import wait_for
 
 from headrace.kafka.admin.topics import delete_topic
-from headrace.kafka.client.client import describe
+from headrace.kafka.client.admin_requests import describe
 from headrace.model import TopicPartition
 from headrace.workers.consumer_group.pause_requests import pause, resume
 

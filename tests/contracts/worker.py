@@ -13,7 +13,7 @@ from tests.integration.instances import drill, recorder, running, total, until_b
 from tests.waiting import until
 
 from headrace.errors import ProcessingFailedError, ProcessingTimeoutError, WorkerStateError
-from headrace.kafka.client.client import topic_ids
+from headrace.kafka.client.admin_requests import topic_ids
 from headrace.kafka.dead_letters.replayed import PartitionId, addressees
 from headrace.model import TopicPartition
 from headrace.service.status import State

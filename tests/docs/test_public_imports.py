@@ -44,8 +44,8 @@ def test_pages_import_public_names_only(blocks: Callable[[str], list]) -> None:
 
 def test_a_private_name_is_noticed() -> None:
     assert list(_private("from headrace import Topic, kafka")) == ["headrace.kafka"]
-    assert list(_private("from headrace.kafka.client.client import producer")) == [
-        "headrace.kafka.client.client"
+    assert list(_private("from headrace.kafka.client.clients import producer")) == [
+        "headrace.kafka.client.clients"
     ]
     assert list(_private("import headrace.kafka")) == ["headrace.kafka"]
     assert list(_private("import headrace\nheadrace.kafka.client.producer()")) == ["headrace.kafka"]

@@ -16,7 +16,9 @@ import pytest
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, until, wait_for
 
 from headrace import Worker
-from headrace.kafka.client.client import connected_producer, describe, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import connected_producer
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.dead_letters.letters import scan
 from headrace.operations.planning.plan import apply_plan
 from headrace.project.check import load_project

@@ -11,8 +11,10 @@ from confluent_kafka import KafkaException
 from tests.drills.checker import Claim, Outcome, Stored, id_of, payload_of
 from tests.waiting import FLUSH_SECONDS
 
+from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.broker_errors import delivery_failure
-from headrace.kafka.client.client import consumer, describe, producer, watermarks
+from headrace.kafka.client.clients import consumer, producer
+from headrace.kafka.client.offsets import watermarks
 
 TICK_SECONDS = 0.02
 HOT_KEYS, COLD_KEYS = 30, 1000

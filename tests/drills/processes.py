@@ -34,7 +34,8 @@ from tests.drills.ledger import Ledger, read_topic, topic_ends
 from tests.kafka_topics import make_topic
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.kafka.client.client import admin_request, group_offsets
+from headrace.kafka.client.admin_requests import admin_request
+from headrace.kafka.client.offsets import group_offsets
 from headrace.kafka.dead_letters.letters import scan
 from headrace.model import Topic, TopicPartition
 

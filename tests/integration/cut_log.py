@@ -5,7 +5,7 @@ import shutil
 from tests.waiting import wait_for
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client.client import latest_offsets
+from headrace.kafka.client.offsets import latest_offsets
 from headrace.model import TopicPartition
 
 

@@ -16,7 +16,7 @@ from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import Dispatcher, DispatchMode
-from headrace.kafka.client.client import client_config, connected_producer, consumer
+from headrace.kafka.client.clients import client_config, connected_producer, consumer
 from headrace.links.dispatcher.run import dispatcher_run
 from headrace.project.check import load_project
 from headrace.service.run import RunOptions

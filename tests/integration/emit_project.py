@@ -17,7 +17,8 @@ from tests.registered import cancel_query, register_query
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import Origin, StandingQueries
-from headrace.kafka.client.client import client_config, committed, connected_producer, consumer
+from headrace.kafka.client.clients import client_config, connected_producer, consumer
+from headrace.kafka.client.offsets import committed
 from headrace.kafka.origin import origins
 from headrace.model import TopicPartition
 from headrace.project.check import load_project

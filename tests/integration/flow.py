@@ -12,7 +12,8 @@ from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace import EpochMillis, Lake, Pipeline, Topic
-from headrace.kafka.client.client import connected_producer, group_offsets
+from headrace.kafka.client.clients import connected_producer
+from headrace.kafka.client.offsets import group_offsets
 from headrace.kafka.dead_letters.letters import scan
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import Start, TopicPartition

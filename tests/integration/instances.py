@@ -9,7 +9,8 @@ import confluent_kafka
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, until, wait_for
 
-from headrace.kafka.client.client import committed, connected_producer, consumer, group_offsets
+from headrace.kafka.client.clients import connected_producer, consumer
+from headrace.kafka.client.offsets import committed, group_offsets
 from headrace.model import Topic, TopicPartition
 from headrace.workers import Worker, WorkerInstance, WorkerTask
 

@@ -19,7 +19,8 @@ from tests.in_process import answer
 from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.ingest import service as ingest
-from headrace.kafka.client.client import consumer, describe
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import consumer
 from headrace.runtime.servers.ports import free_ports
 from headrace.settings import Settings, load_settings
 

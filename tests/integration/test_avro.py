@@ -41,7 +41,7 @@ from headrace.cli import main
 from headrace.errors import RegistryUnreachableError
 from headrace.events.protobuf.schemas import protobuf_schema
 from headrace.kafka.admin.schema_registry import SchemaRegistry
-from headrace.kafka.client.client import connected_producer
+from headrace.kafka.client.clients import connected_producer
 from headrace.model import RegisteredSchema, event_schema
 from headrace.pipelines.source.decode import decoder_for
 from headrace.runtime.servers.ports import free_ports

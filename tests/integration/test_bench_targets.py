@@ -14,7 +14,7 @@ from bench.peers.opensearch import Client
 from bench.sink_targets import COLUMNS, TableTarget, TopicTarget, check
 from bench.writer import event_ids
 
-from headrace.kafka.client.client import client_config, connected_producer
+from headrace.kafka.client.clients import client_config, connected_producer
 from headrace.settings.model import KafkaSettings
 from headrace.sinks.api import SinkContext
 from headrace.testing.sink_lab import batch

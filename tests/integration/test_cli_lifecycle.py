@@ -19,7 +19,7 @@ from tests.in_process import answer
 from tests.quick_java import quick_kafka
 from tests.waiting import FLUSH_SECONDS
 
-from headrace.kafka.client.client import connected_producer
+from headrace.kafka.client.clients import connected_producer
 from headrace.project.services import broker_config
 from headrace.settings import load_settings
 from headrace.sinks.lake.delta.table import read_table

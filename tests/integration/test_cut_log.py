@@ -19,7 +19,8 @@ from headrace.errors import (
     TopicTruncatedError,
     WorkerTruncatedError,
 )
-from headrace.kafka.client.client import admin, commit_offsets, group_offsets
+from headrace.kafka.client.admin_requests import admin
+from headrace.kafka.client.offsets import commit_offsets, group_offsets
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import Start, Topic, TopicPartition
 from headrace.pipelines.source.planning.planner import Planner

@@ -18,7 +18,7 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import StandingQueries
 from headrace.errors import LinkLossError, QueryTopicTruncatedError, WorkerTruncatedError
-from headrace.kafka.client.client import client_config, connected_producer
+from headrace.kafka.client.clients import client_config, connected_producer
 from headrace.kafka.dead_letters.replay import DeadLetterFilter, replay
 from headrace.kafka.dead_letters.writer import dead_letter_records
 from headrace.kafka.write.transactions import TransactionalProducer

@@ -26,7 +26,8 @@ from headrace.kafka.admin.topics import (
     topic_states,
     with_dead_letters,
 )
-from headrace.kafka.client import client
+from headrace.kafka.client import admin_requests, clients
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.dead_letters import letters as dead_letters
 from headrace.kafka.dead_letters import replay as replay_module
 from headrace.kafka.dead_letters.letters import find_written, scan
@@ -40,7 +41,7 @@ from headrace.topics.dead_letters.held_letters import find_dead_letters, summari
 
 @pytest.fixture
 def config(broker) -> dict[str, str]:
-    return client.client_config(KafkaSettings(), broker.bootstrap_servers)
+    return clients.client_config(KafkaSettings(), broker.bootstrap_servers)
 
 
 @pytest.fixture
@@ -63,14 +64,14 @@ def letter(topic: str, offset: int, **changes) -> DeadLetter:
 
 def place(config, topic: str) -> PartitionId:
     """Where the records of all letters are from."""
-    return PartitionId(TopicPartition(topic, 1), client.topic_ids(config, [topic])[topic])
+    return PartitionId(TopicPartition(topic, 1), admin_requests.topic_ids(config, [topic])[topic])
 
 
 def records(config, topic: str) -> list:
     """(partition, key, value, headers) of everything in a topic."""
-    live = client.describe(config, [topic])[topic]
-    marks = client.watermarks(config, live.all_partitions)
-    reader = client.consumer(config)
+    live = admin_requests.describe(config, [topic])[topic]
+    marks = watermarks(config, live.all_partitions)
+    reader = clients.consumer(config)
     reader.assign([Assignment(topic, one.partition, 0) for one in marks])
     found, wanted = [], sum(end for _, end in marks.values())
     while len(found) < wanted:
@@ -97,7 +98,7 @@ def test_a_dead_letter_keeps_the_original_bytes_and_says_where_it_came_from(conf
         "headrace-reason": b"not-json",
         "headrace-detail": b"it is no JSON",
         "headrace-topic": origin.encode(),
-        "headrace-topic-id": client.topic_ids(config, [origin])[origin].encode(),
+        "headrace-topic-id": admin_requests.topic_ids(config, [origin])[origin].encode(),
         "headrace-partition": b"1",
         "headrace-offset": b"5",
         "headrace-timestamp": b"1700000000000",
@@ -150,8 +151,8 @@ def test_what_was_written_beside_an_open_transaction_is_found_once_it_ends(
 
 def test_letters_of_a_deleted_topic_of_the_same_name_are_not_taken_for_written(config, origin):
     write_dead_letters(config, [letter(origin, 1)], "p", "1")
-    client.admin(config).delete_topics([origin])[origin].result()
-    wait_for(lambda: not client.topic_ids(config, [origin]))
+    admin_requests.admin(config).delete_topics([origin])[origin].result()
+    wait_for(lambda: not admin_requests.topic_ids(config, [origin]))
     create(config, Topic(origin, partitions=2))
     assert not list(find_written(config, origin, "p"))
     assert len(list(scan(config, origin))) == 1
@@ -205,7 +206,7 @@ def test_where_replayed_records_lie_is_known_before_they_are_sent(config, origin
         raise SinkError(origin, "cut short")
 
     write_dead_letters(config, [letter(origin, 5)], "p", "1")
-    partitions = client.describe(config, [origin])[origin].all_partitions
+    partitions = admin_requests.describe(config, [origin])[origin].all_partitions
     assert windows(config, origin, partitions) == {}
     with monkeypatch.context() as patch:
         patch.setattr(replay_module, "send_each", cut_short)
@@ -329,5 +330,5 @@ def test_a_replay_that_its_group_took_for_dead_says_that_it_is_not_remembered(co
         member._member_id = "another"
         with pytest.raises(SinkError, match="session"):
             member.commit([Assignment(origin, 0, 7)])
-    partitions = client.describe(config, [origin])[origin].all_partitions
+    partitions = admin_requests.describe(config, [origin])[origin].all_partitions
     assert windows(config, origin, partitions) == {}

@@ -17,7 +17,9 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import DispatchMode
 from headrace.kafka.admin.topics import delete_topic
-from headrace.kafka.client.client import admin_request, connected_producer, group_offsets
+from headrace.kafka.client.admin_requests import admin_request
+from headrace.kafka.client.clients import connected_producer
+from headrace.kafka.client.offsets import group_offsets
 from headrace.model import TopicPartition
 
 RELATED = {"central": ["waw"], "par": ["waw"], "waw": ["par"]}

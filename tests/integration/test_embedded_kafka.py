@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.errors import ServerStartError
-from headrace.kafka.client.client import connected_producer
+from headrace.kafka.client.clients import connected_producer
 
 
 def create(bootstrap_servers: str, topic: str, **settings) -> None:

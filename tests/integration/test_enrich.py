@@ -13,7 +13,7 @@ from tests.integration.test_sinks import records
 
 from headrace import BatchLimits, Kafka, Lake, Source, Topic, deduplicate, enrich
 from headrace.errors import TopicMissingError
-from headrace.kafka.client.client import admin
+from headrace.kafka.client.admin_requests import admin
 from headrace.service.status import State
 
 KEPT = {"min.compaction.lag.ms": "86400000"}

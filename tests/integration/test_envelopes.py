@@ -28,7 +28,7 @@ from headrace import (
     Topic,
 )
 from headrace.cli import main
-from headrace.kafka.client.client import connected_producer
+from headrace.kafka.client.clients import connected_producer
 from headrace.ledger.request import ReconcileRequest
 from headrace.ledger.sums import Fate
 from headrace.ledger.windows import WindowState

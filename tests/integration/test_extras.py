@@ -20,7 +20,9 @@ from tests.mock_registry import MockRegistry
 from tests.offline_lines import line, write
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
-from headrace.kafka.client.client import describe, producer, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import producer
+from headrace.kafka.client.offsets import watermarks
 from headrace.runtime.extras import MODULES
 from headrace.settings import Rate
 from headrace.sinks.profiles.registry import open_store

@@ -72,7 +72,7 @@ from headrace.events.parsing.values import as_read
 from headrace.events.protobuf.values import ProtobufTexts
 from headrace.events.wire_format import HEADER, SCHEMA_ID_HEADER
 from headrace.kafka.admin.schema_registry import SchemaRegistry
-from headrace.kafka.client.client import connected_producer
+from headrace.kafka.client.clients import connected_producer
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.ledger.sums import Fate, Hop
 from headrace.model import OffsetRange, TopicPartition

@@ -27,7 +27,7 @@ from tests.integration.service import (
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import StandingQueries
-from headrace.kafka.client.client import connected_producer
+from headrace.kafka.client.clients import connected_producer
 from headrace.queries.records.result import QueryResult, ResultKind
 from headrace.queries.topics import ensure_query_topics
 

@@ -8,8 +8,10 @@ from tests.contracts.source import SourceContract, event, reader_of, spec
 from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import FLUSH_SECONDS, wait_for
 
-from headrace.kafka.client import client
-from headrace.kafka.client.client import admin, commit_offsets, producer
+from headrace.kafka.client import admin_requests, clients
+from headrace.kafka.client.admin_requests import admin
+from headrace.kafka.client.clients import producer
+from headrace.kafka.client.offsets import commit, commit_offsets
 from headrace.kafka.dead_letters import replayed
 from headrace.kafka.read import range_reader
 from headrace.kafka.read.cluster import KafkaCluster
@@ -49,17 +51,17 @@ class KafkaLab:
         commit_offsets(self.client, group, positions)
 
     def replay(self, topic, partition, value, *readers):
-        live = client.describe(self.client, [topic])[topic]
+        live = admin_requests.describe(self.client, [topic])[topic]
         partitions = live.all_partitions
         opened = replayed.opened_windows(self.client, topic, partitions)
-        client.commit(self.client, replayed.replay_group(topic), opened)
-        sender = client.producer(self.client)
+        commit(self.client, replayed.replay_group(topic), opened)
+        sender = clients.producer(self.client)
         place = replayed.PartitionId(TopicPartition(topic, partition), live.topic_id)
         header = replayed.addressees(readers, place)
         sender.produce(topic, value, partition=partition, headers=[header])
         assert sender.flush(FLUSH_SECONDS) == 0
         closed = replayed.closed_windows(self.client, topic, partitions)
-        client.commit(self.client, replayed.replay_group(topic), closed)
+        commit(self.client, replayed.replay_group(topic), closed)
 
     @staticmethod
     def _done(futures):
@@ -148,7 +150,7 @@ def test_a_topic_with_an_open_transaction_in_one_partition_is_told_as_such(lab, 
 def test_an_unreachable_broker_is_waited_for(tmp_path, lab, topic_name, monkeypatch):
     lab.create(topic_name, 1)
     start = Planner(spec(lab.cluster, topic_name, tmp_path)).initial_offset()
-    monkeypatch.setattr(client, "REQUEST_TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(admin_requests, "REQUEST_TIMEOUT_SECONDS", 1.0)
     away = KafkaCluster({"bootstrap.servers": "127.0.0.1:9", "socket.timeout.ms": "1000"})
     assert Planner(spec(away, topic_name, tmp_path)).plan_next(start) == start
 

@@ -15,15 +15,9 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 from headrace import Merger, Mirror
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.admin.topics import delete_topic
-from headrace.kafka.client.client import (
-    admin_request,
-    client_config,
-    commit,
-    committed,
-    connected_producer,
-    describe,
-    latest_offsets,
-)
+from headrace.kafka.client.admin_requests import admin_request, describe
+from headrace.kafka.client.clients import client_config, connected_producer
+from headrace.kafka.client.offsets import commit, committed, latest_offsets
 from headrace.kafka.origin import ORIGIN
 from headrace.kafka.read.resume import Position
 from headrace.ledger.sums import Fate

@@ -16,7 +16,9 @@ from tests.registered import registered_queries, update_query
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.kafka.admin.topics import delete_topic
-from headrace.kafka.client.client import admin_request, commit, connected_producer, describe
+from headrace.kafka.client.admin_requests import admin_request, describe
+from headrace.kafka.client.clients import connected_producer
+from headrace.kafka.client.offsets import commit
 from headrace.kafka.read import resume
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import TopicPartition

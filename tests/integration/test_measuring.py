@@ -12,7 +12,8 @@ from headrace.cli import main
 from headrace.errors import SampleError, TopicMissingError
 from headrace.kafka.admin.measuring import TEMPORARY_PREFIX, Bounds
 from headrace.kafka.admin.topics import apply_changes, plan_topics
-from headrace.kafka.client.client import admin, client_config, producer
+from headrace.kafka.client.admin_requests import admin
+from headrace.kafka.client.clients import client_config, producer
 from headrace.model import Topic
 from headrace.model.partitioning import murmur2
 from headrace.operations.sizing.measuring import (

@@ -17,13 +17,9 @@ from tests.kafka_topics import make_topic, wait_until_settled
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.errors import LinkLossError, LinkNoPartitionError, LinkRecordError
-from headrace.kafka.client.client import (
-    admin_request,
-    client_config,
-    committed,
-    connected_producer,
-    consumer,
-)
+from headrace.kafka.client.admin_requests import admin_request
+from headrace.kafka.client.clients import client_config, connected_producer, consumer
+from headrace.kafka.client.offsets import committed
 from headrace.kafka.origin import ORIGIN
 from headrace.links.merger import standing as mergers
 from headrace.links.merger.instance import MergerInstance

@@ -19,15 +19,10 @@ from tests.kafka_topics import grow_topic, make_topic, wait_until_settled
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.errors import LinkNoLeaderError, LinkRecordError
+from headrace.kafka.client.admin_requests import admin, describe
 from headrace.kafka.client.broker_errors import TIMES_AHEAD
-from headrace.kafka.client.client import (
-    admin,
-    client_config,
-    connected_producer,
-    consumer,
-    describe,
-    group_offsets,
-)
+from headrace.kafka.client.clients import client_config, connected_producer, consumer
+from headrace.kafka.client.offsets import group_offsets
 from headrace.kafka.group.groups import describe_group
 from headrace.kafka.origin import ORIGIN
 from headrace.kafka.write.record import ProducerRecord

@@ -17,7 +17,9 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.errors import LoaderRunningError, ProjectError, SinkError, TopicMissingError
 from headrace.kafka.admin.topics import apply_changes, plan_topics
-from headrace.kafka.client.client import client_config, consumer, describe, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import client_config, consumer
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.dead_letters.letters import scan
 from headrace.kafka.dead_letters.replay import DeadLetterFilter, Replay, replay
 from headrace.kafka.write.record import ProducerRecord

@@ -7,7 +7,7 @@ from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.errors import LinkRecordError
-from headrace.kafka.client.client import client_config, producer
+from headrace.kafka.client.clients import client_config, producer
 from headrace.links.hanging import HangingTransactions
 from headrace.links.target import LinkTarget
 from headrace.links.writing import end_transaction

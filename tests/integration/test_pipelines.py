@@ -28,7 +28,7 @@ from headrace import (
     deduplicate,
 )
 from headrace.errors import RetentionPassedError
-from headrace.kafka.client.client import admin
+from headrace.kafka.client.admin_requests import admin
 from headrace.kafka.dead_letters.replay import DeadLetterFilter, replay
 from headrace.pipelines.run import pipeline_run as run_module
 from headrace.pipelines.source.state import SourceState

@@ -19,7 +19,9 @@ from tests.waiting import wait_for
 import headrace
 from headrace.cli import main
 from headrace.kafka.admin.topics import ensure_dead_letters
-from headrace.kafka.client.client import admin, client_config, describe, watermarks
+from headrace.kafka.client.admin_requests import admin, describe
+from headrace.kafka.client.clients import client_config
+from headrace.kafka.client.offsets import watermarks
 from headrace.model import ByField, DeadLetter, Topic, TopicPartition, partition_of
 from headrace.settings import KafkaSettings
 

@@ -24,7 +24,8 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 from headrace import Project, ResultKind, StandingQueries
 from headrace.cli import main
 from headrace.errors import QueryMissingError
-from headrace.kafka.client.client import admin, client_config, connected_producer, describe
+from headrace.kafka.client.admin_requests import admin, describe
+from headrace.kafka.client.clients import client_config, connected_producer
 from headrace.project.check import load_project
 from headrace.queries.records.matched import Tick
 from headrace.queries.records.snapshots import AnswerPosition, SnapshotPosition

@@ -11,7 +11,7 @@ from tests.kafka_topics import make_topic
 from tests.unit.queries.compile.arrow.expressions import VISITS
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
-from headrace.kafka.client.client import client_config, connected_producer, consumer
+from headrace.kafka.client.clients import client_config, connected_producer, consumer
 from headrace.queries.compile.spark import ConstantLayout, column_of, with_event
 from headrace.queries.language.tree import Path
 from headrace.settings import KafkaSettings

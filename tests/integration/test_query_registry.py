@@ -23,7 +23,8 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 from headrace.cli import main
 from headrace.errors import QueryMissingError, TopicChangeError
 from headrace.kafka.admin.topics import delete_topic, ensure_topics, topic_states
-from headrace.kafka.client.client import admin, client_config, connected_producer, describe
+from headrace.kafka.client.admin_requests import admin, describe
+from headrace.kafka.client.clients import client_config, connected_producer
 from headrace.model import Topic
 from headrace.project.check import load_project
 from headrace.queries.declaration import StandingQueries

@@ -39,7 +39,7 @@ from headrace.errors import (
     ReprocessRunningError,
     SinkError,
 )
-from headrace.kafka.client.client import admin, describe
+from headrace.kafka.client.admin_requests import admin, describe
 from headrace.kafka.dead_letters.replay import DeadLetterFilter, replay
 from headrace.ledger.balance import Balance
 from headrace.ledger.request import ReconcileRequest
@@ -265,7 +265,7 @@ def test_a_range_is_of_the_times_at_which_records_came(flow):
 
 def sent_at(flow, values, partition):
     """Sends records whose timestamps begin in an hour, and returns when that is."""
-    from headrace.kafka.client.client import connected_producer
+    from headrace.kafka.client.clients import connected_producer
 
     at_ms = int(time.time() * 1000) + 3_600_000
     sender = connected_producer(flow.client)

@@ -30,7 +30,8 @@ from tests.integration.certificates import STORE_PASSWORD, make_certificate
 from tests.kafka_topics import make_topic
 
 from headrace.errors import AuthenticationError, AuthorizationError, HeadraceError
-from headrace.kafka.client import client
+from headrace.kafka.client import admin_requests, clients
+from headrace.kafka.client.offsets import commit_offsets, group_offsets, high_watermarks, watermarks
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.kafka.write.failures import raise_first
 from headrace.kafka.write.record import ProducerRecord
@@ -118,7 +119,7 @@ def secured(start_cluster, certificates) -> str:
             "ssl.keystore.password": STORE_PASSWORD,
         },
     )
-    admin = client.admin(client.client_config(KafkaSettings(), running.bootstrap_servers))
+    admin = admin_requests.admin(clients.client_config(KafkaSettings(), running.bootstrap_servers))
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     users = [UserScramCredentialUpsertion(user, info, PASSWORD.encode()) for user in RIGHTS]
     rules = [rule for user in RIGHTS for rule in acls(user)]
@@ -185,9 +186,9 @@ def declare(settings: Settings, *topics: str) -> None:
 
 def test_topics_are_applied_and_offsets_committed_over_tls_with_scram(project, made):
     config = broker_config(project())
-    live = client.describe(config, [made])[made]
-    client.commit_offsets(config, "headrace.g", dict.fromkeys(live.all_partitions, 0))
-    found = client.group_offsets(config, "headrace.g", live.all_partitions)
+    live = admin_requests.describe(config, [made])[made]
+    commit_offsets(config, "headrace.g", dict.fromkeys(live.all_partitions, 0))
+    found = group_offsets(config, "headrace.g", live.all_partitions)
     assert found == {live.all_partitions[0]: 0}
 
 
@@ -196,11 +197,11 @@ def read(config, topic):
 
 
 def commit(config, topic):
-    client.commit_offsets(config, "headrace.g", {TopicPartition(topic, 0): 0})
+    commit_offsets(config, "headrace.g", {TopicPartition(topic, 0): 0})
 
 
 def fetch_offsets(config, topic):
-    client.group_offsets(config, "headrace.g", [TopicPartition(topic, 0)])
+    group_offsets(config, "headrace.g", [TopicPartition(topic, 0)])
 
 
 def write(config, topic):
@@ -208,7 +209,7 @@ def write(config, topic):
 
 
 def describe(config, topic):
-    client.describe(config, [topic])
+    admin_requests.describe(config, [topic])
 
 
 @pytest.mark.parametrize(
@@ -243,7 +244,7 @@ def test_what_is_forbidden_is_named(project, made, user, act, operation, resourc
 def test_a_mirror_names_what_is_forbidden_at_its_target(
     project, made, broker, user, operation, resource
 ):
-    source = client.client_config(KafkaSettings(), broker.bootstrap_servers)
+    source = clients.client_config(KafkaSettings(), broker.bootstrap_servers)
     make_topic(source, made)
     raise_first(send_each(source, [ProducerRecord(made, None, b"{}", (), 0)]).values())
     target, group = broker_config(project(user=user)), f"headrace.mirror.{made}"
@@ -275,7 +276,7 @@ def test_a_dispatcher_logs_in_at_both_sites(project, made):
             check=True,
         )
     place = TopicPartition(away, 0)
-    assert client.high_watermarks(broker_config(settings), [place]) == {place: 1}
+    assert high_watermarks(broker_config(settings), [place]) == {place: 1}
 
 
 def test_a_topic_that_may_not_be_created_is_named(project, topic):
@@ -332,14 +333,14 @@ def token_server() -> Iterator[str]:
 def test_a_token_of_an_openid_connect_server_logs_in(project, made, token_server):
     config = broker_config(project(user=token_server, login=OIDC))
     write(config, made)
-    assert client.watermarks(config, [TopicPartition(made, 0)]) == {TopicPartition(made, 0): (0, 2)}
+    assert watermarks(config, [TopicPartition(made, 0)]) == {TopicPartition(made, 0): (0, 2)}
 
 
 def test_a_token_server_that_refuses_is_named(project, token_server, monkeypatch):
-    monkeypatch.setattr(client, "REQUEST_TIMEOUT_SECONDS", 5.0)
+    monkeypatch.setattr(admin_requests, "REQUEST_TIMEOUT_SECONDS", 5.0)
     config = broker_config(project("wrong", user=token_server, login=OIDC))
     with pytest.raises(HeadraceError, match=r"OAUTHBEARER token|401") as raised:
-        client.topic_ids(config, ["clicks"])
+        admin_requests.topic_ids(config, ["clicks"])
     assert "wrong" not in str(raised.value)
 
 

@@ -11,8 +11,9 @@ from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.admin.topics import TopicState
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.client.brokers import Brokers
-from headrace.kafka.client.client import LiveTopic, client_config
+from headrace.kafka.client.clients import client_config
 from headrace.links.sites import checks as site_checks
 from headrace.links.sites.checks import (
     TopicLink,

@@ -26,14 +26,14 @@ from headrace.ingest.spool.loader import Loader, NotSentError
 from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.spool import Spool, SpoolLimits, SpoolStats
 from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics, topic_states
-from headrace.kafka.client import client
+from headrace.kafka.client import admin_requests, clients
 from headrace.model import Topic
 from headrace.settings import KafkaSettings
 
 
 @pytest.fixture
 def config(broker) -> dict[str, str]:
-    return client.client_config(KafkaSettings(), broker.bootstrap_servers)
+    return clients.client_config(KafkaSettings(), broker.bootstrap_servers)
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def record(topic: str, value: bytes | str, key: bytes | None = b"k", partition: 
 
 def values(config, topic: str) -> list[str]:
     """Of every record, in the order of each partition."""
-    partitions = client.describe(config, [topic])[topic].all_partitions
-    reader = client.consumer(config)
+    partitions = admin_requests.describe(config, [topic])[topic].all_partitions
+    reader = clients.consumer(config)
     reader.assign([Assignment(one.topic, one.partition, 0) for one in partitions])
     found, ends = [], 0
     while ends < len(partitions):

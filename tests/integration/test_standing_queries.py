@@ -21,7 +21,8 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import BatchLimits, Lake, StandingQueries, Topic
 from headrace.errors import MatchedRecordsDeletedError
-from headrace.kafka.client.client import admin_request, describe, producer
+from headrace.kafka.client.admin_requests import admin_request, describe
+from headrace.kafka.client.clients import producer
 from headrace.ledger.request import ReconcileRequest
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import WindowState

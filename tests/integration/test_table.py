@@ -6,7 +6,7 @@ import confluent_kafka
 from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.kafka.admin.topics import topic_states
-from headrace.kafka.client.client import admin, describe
+from headrace.kafka.client.admin_requests import admin, describe
 from headrace.kafka.table.changelog import ensure_changelog, write_changelog
 from headrace.kafka.table.topic_table import TableFollower, read_table
 

@@ -26,8 +26,10 @@ from headrace.kafka.admin.topics import (
     plan_topics,
     topic_states,
 )
-from headrace.kafka.client import client
+from headrace.kafka.client import clients
+from headrace.kafka.client.admin_requests import admin, describe, topic_ids
 from headrace.kafka.client.brokers import describe_brokers
+from headrace.kafka.client.offsets import commit_offsets, group_offsets, watermarks
 from headrace.model import Topic, TopicPartition
 from headrace.settings import KafkaSettings
 
@@ -39,7 +41,7 @@ class Click:
 
 @pytest.fixture
 def config(broker) -> dict[str, str]:
-    return client.client_config(KafkaSettings(), broker.bootstrap_servers)
+    return clients.client_config(KafkaSettings(), broker.bootstrap_servers)
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def plan(config) -> Callable[..., list]:
 
 
 def write(config: dict[str, str], topic: str, values: list[bytes]) -> None:
-    producer = client.producer(config)
+    producer = clients.producer(config)
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(FLUSH_SECONDS) == 0
@@ -72,11 +74,11 @@ def test_a_topic_is_created_with_exactly_what_is_declared(config, plan, topic):
 def test_a_dead_letter_topic_takes_a_record_of_the_largest_size_with_its_headers(config, topic):
     dead = dead_letter_topic(Topic(topic()))
     apply_changes(config, plan_topics([dead], {}))
-    producer = client.producer(config)
+    producer = clients.producer(config)
     producer.produce(dead.name, b"x" * 1_048_000, headers=[("headrace-detail", b"y" * 2_000)])
     assert producer.flush(FLUSH_SECONDS) == 0
     partition = TopicPartition(dead.name, 0)
-    assert client.watermarks(config, [partition]) == {partition: (0, 1)}
+    assert watermarks(config, [partition]) == {partition: (0, 1)}
 
 
 def test_partitions_are_added(config, plan, topic):
@@ -100,9 +102,9 @@ def test_settings_are_altered_and_what_is_not_declared_returns_to_the_default(co
 
 def shows(config: dict[str, str], number: int, topic: str) -> bool:
     """Whether this very broker shows a topic."""
-    broker = client.admin(config).list_topics(topic, timeout=LIMIT_SECONDS).brokers[number]
+    broker = admin(config).list_topics(topic, timeout=LIMIT_SECONDS).brokers[number]
     answers = (
-        client.broker_client(config, broker).list_topics(topic, timeout=LIMIT_SECONDS)
+        clients.broker_client(config, broker).list_topics(topic, timeout=LIMIT_SECONDS)
         for _ in itertools.count()
     )
     own = next(answer for answer in answers if answer.orig_broker_id in {-1, number})
@@ -121,7 +123,7 @@ def test_a_topic_is_created_once_every_broker_shows_it(start_cluster, topic, mon
     """Also one that hangs: it may come back with what it knew, and any of them is asked next."""
     monkeypatch.setattr(propagation, "KNOWN_WITHIN", timedelta(hours=1))
     three = start_cluster(brokers=3, config={"broker.session.timeout.ms": "600000"})
-    config = client.client_config(KafkaSettings(), three.bootstrap_servers)
+    config = clients.client_config(KafkaSettings(), three.bootstrap_servers)
     declared, shown = Topic(topic(), partitions=3, replication=2), []
     three.cluster.pause(3)
     with ThreadPoolExecutor(1) as pool:
@@ -132,7 +134,7 @@ def test_a_topic_is_created_once_every_broker_shows_it(start_cluster, topic, mon
             for _ in range(5):
                 wait_for(
                     lambda: (
-                        answered(lambda: shown.append(client.describe(config, [declared.name])))
+                        answered(lambda: shown.append(describe(config, [declared.name])))
                         and declared.name in shown[-1]
                     )
                 )
@@ -151,14 +153,14 @@ def test_fewer_partitions_are_refused_with_the_reason(config, plan, topic):
     assert change.action is Action.REFUSED
     assert "can't take any away" in change.detail
     apply_changes(config, [change])
-    assert client.describe(config, [name])[name].partitions == 2
+    assert describe(config, [name])[name].partitions == 2
 
 
 def test_a_changed_key_is_refused_once_there_are_records(config, plan, topic):
     name = topic()
     before, after = (Topic(name, event=Click, key=key) for key in ("id", "campaign"))
     apply_changes(config, plan(before))
-    keys = {name: KnownKey(client.topic_ids(config, [name])[name], "id")}
+    keys = {name: KnownKey(topic_ids(config, [name])[name], "id")}
     assert plan(after, keys=keys) == []
     write(config, name, [b"{}"])
     assert plan(before, keys=keys) == []
@@ -177,18 +179,18 @@ def test_what_kafka_refuses_is_an_error_with_its_reason(config, plan, topic):
 def test_a_recreated_topic_has_another_id(config, plan, topic):
     name = topic()
     apply_changes(config, plan(Topic(name)))
-    first = client.topic_ids(config, [name])
-    client.admin(config).delete_topics([name])[name].result()
-    wait_for(lambda: not client.topic_ids(config, [name]))
+    first = topic_ids(config, [name])
+    admin(config).delete_topics([name])[name].result()
+    wait_for(lambda: not topic_ids(config, [name]))
     apply_changes(config, plan(Topic(name)))
-    assert client.topic_ids(config, [name]) != first
+    assert topic_ids(config, [name]) != first
 
 
 def test_a_topic_that_does_not_exist_has_no_id_and_no_watermarks(config, topic):
     name = topic()
-    assert client.topic_ids(config, [name]) == {}
+    assert topic_ids(config, [name]) == {}
     with pytest.raises(TopicMissingError):
-        client.watermarks(config, [TopicPartition(name, 0)])
+        watermarks(config, [TopicPartition(name, 0)])
 
 
 def test_offsets_are_committed_without_subscribing_and_any_consumer_sees_them(config, plan, topic):
@@ -196,9 +198,9 @@ def test_offsets_are_committed_without_subscribing_and_any_consumer_sees_them(co
     apply_changes(config, plan(Topic(name, partitions=2)))
     write(config, name, [b"a", b"b"])
     offsets = {TopicPartition(name, 0): 1, TopicPartition(name, 1): 0}
-    assert client.group_offsets(config, group, offsets) == {}
-    client.commit_offsets(config, group, offsets)
-    assert client.group_offsets(config, group, offsets) == offsets
+    assert group_offsets(config, group, offsets) == {}
+    commit_offsets(config, group, offsets)
+    assert group_offsets(config, group, offsets) == offsets
 
 
 def test_offsets_are_told_after_a_broker_was_taken_for_dead_for_a_moment(start_cluster):
@@ -210,19 +212,19 @@ def test_offsets_are_told_after_a_broker_was_taken_for_dead_for_a_moment(start_c
     told = {orders: (0, 0)}
     [broker] = cluster.cluster.status().brokers
     for _ in range(2):  # a client that asks for the first time fetches the metadata anyway
-        assert client.watermarks(config, [orders]) == told
+        assert watermarks(config, [orders]) == told
         os.kill(broker.pid, signal.SIGSTOP)
         time.sleep(6)
         os.kill(broker.pid, signal.SIGCONT)
         time.sleep(2)
-    assert client.watermarks(config, [orders]) == told
+    assert watermarks(config, [orders]) == told
 
 
 def test_watermarks_say_the_earliest_and_the_next_offset_of_each_partition(config, plan, topic):
     name = topic()
     apply_changes(config, plan(Topic(name, partitions=2)))
     write(config, name, [b"x"] * 10)
-    marks = client.watermarks(config, [TopicPartition(name, 0), TopicPartition(name, 1)])
+    marks = watermarks(config, [TopicPartition(name, 0), TopicPartition(name, 1)])
     assert sum(latest for _, latest in marks.values()) == 10
     assert {earliest for earliest, _ in marks.values()} == {0}
 
@@ -238,7 +240,7 @@ def test_a_deleted_topic_is_gone_and_may_be_deleted_again(config, topic):
     name = topic()
     apply_changes(config, plan_topics([Topic(name)], {}))
     delete_topic(config, name)
-    assert client.describe(config, [name]) == {}
+    assert describe(config, [name]) == {}
     delete_topic(config, name)
 
 
@@ -247,7 +249,7 @@ def test_several_may_ensure_a_topic_at_once(config, topic):
     with ThreadPoolExecutor(6) as executor:
         done = [executor.submit(ensure_topics, config, [wanted]) for _ in range(6)]
         assert [one.result() for one in done] == [None] * 6
-    assert client.describe(config, [wanted.name])[wanted.name].partitions == 3
+    assert describe(config, [wanted.name])[wanted.name].partitions == 3
 
 
 def test_a_write_is_confirmed_where_more_copies_must_be_in_sync_than_there_are(config, topic):

@@ -9,7 +9,7 @@ import pytest
 from tests.kafka_topics import make_topic
 
 from headrace.errors import SinkError
-from headrace.kafka.client.client import client_config
+from headrace.kafka.client.clients import client_config
 from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import TransactionalProducer, TransactionFencedError
 from headrace.settings.model import KafkaSettings

@@ -31,7 +31,9 @@ from headrace.kafka.admin.topics import (
     apply_changes,
     topic_states,
 )
-from headrace.kafka.client.client import admin, connected_producer, describe, watermarks
+from headrace.kafka.client.admin_requests import admin, describe
+from headrace.kafka.client.clients import connected_producer
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.dead_letters.letters import scan
 from headrace.kafka.group.subscription import Membership
 from headrace.model import TopicPartition

@@ -31,7 +31,7 @@ from headrace.errors import (
     TopicMissingError,
     WorkerRunningError,
 )
-from headrace.kafka.client.client import describe
+from headrace.kafka.client.admin_requests import describe
 from headrace.model import Start, TopicPartition
 from headrace.runtime.servers.ports import free_ports
 from headrace.service.run import ServiceRun

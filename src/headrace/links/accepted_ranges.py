@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.errors import LinkRunningError, SinkError
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.group.groups import describe_group
 from headrace.links.accepted import AcceptedFolder, AcceptedRange
 from headrace.project.services import lake_uri

@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from headrace.kafka.client.client import (
-    ClientConfig,
-    earliest_offsets,
-    high_watermarks,
-    latest_offsets,
-)
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.headers import headers_of
+from headrace.kafka.client.offsets import earliest_offsets, high_watermarks, latest_offsets
 from headrace.kafka.origin import Origin, origins
 from headrace.kafka.read.range_reader import Record, read_records
 from headrace.links.target import naming_site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.read.open_transactions import open_transactions
 from headrace.model import TopicPartition
 

@@ -15,7 +15,8 @@ from contextlib import suppress
 from datetime import timedelta
 
 from headrace.errors import HeadraceError
-from headrace.kafka.client.client import ClientConfig, high_watermarks
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import high_watermarks
 from headrace.kafka.table.changelog import ensure_changelog
 from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms

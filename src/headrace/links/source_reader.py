@@ -10,8 +10,9 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
+from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client.client import ClientConfig, consumer, describe
+from headrace.kafka.client.clients import ClientConfig, consumer
 from headrace.kafka.client.lost_brokers import IdleCheck
 from headrace.kafka.client.partitions import client_partition, client_partitions
 from headrace.kafka.read.log_cuts import Seen

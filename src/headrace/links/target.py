@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError, LinkRecordError
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.model import TopicPartition
 
 

@@ -11,7 +11,8 @@ from headrace.errors import BrokerUnreachableError, LoaderRunningError, TopicMis
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, Clock, EventCheck, largest_message
 from headrace.kafka.admin.topics import ensure_dead_letters
-from headrace.kafka.client.client import ClientConfig, describe
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.dead_letters.letters import OFFLINE_FILES
 from headrace.kafka.dead_letters.writer import dead_letter_records
 from headrace.kafka.table.changelog import ensure_changelog

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.ledger.sums import Hop
 from headrace.model import Metadata, Source, Start, Topic

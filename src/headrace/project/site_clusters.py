@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import BrokerUnreachableError, NotDeclaredError
-from headrace.kafka.client.client import client_config
+from headrace.kafka.client.clients import client_config
 from headrace.kafka.embedded.cluster import ClusterStatus, cluster_status
 from headrace.settings import KafkaSettings, Settings
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client.client import ClientConfig, describe, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.read.range_reader import Record, read_backwards, read_records
 from headrace.ledger.balance import Book, BookLine
 from headrace.ledger.sums import Hop

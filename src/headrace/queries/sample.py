@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kafka.client.client import ClientConfig, describe, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.read.range_reader import read_records
 from headrace.model import EventSchema, OffsetRange, Topic, TopicPartition
 from headrace.pipelines.source.decode import decoder_for, record_values

@@ -22,7 +22,9 @@ from headrace.ingest.queries.backend import (
     ResultPage,
     ResultsBegin,
 )
-from headrace.kafka.client.client import consumer, describe, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import consumer
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.read.range_reader import Record, read_ranges
 from headrace.model import OffsetRange, TopicPartition
 from headrace.project.check import load_project

@@ -9,7 +9,8 @@ from headrace.errors import TopicChangeError
 from headrace.kafka.admin.propagation import until_known
 from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
 from headrace.kafka.admin.topics import Action, TopicChange, TopicState, ensure_topics, plan_topics
-from headrace.kafka.client.client import ClientConfig, LiveTopic, describe
+from headrace.kafka.client.admin_requests import LiveTopic, describe
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.table.changelog import changelog_topic, possible_replication
 from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries

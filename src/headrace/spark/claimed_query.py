@@ -45,13 +45,9 @@ from typing import Generic, Self, TypeVar
 import confluent_kafka
 
 from headrace.errors import BrokerUnreachableError, RefusedError
-from headrace.kafka.client.client import (
-    ClientConfig,
-    LiveTopic,
-    high_watermarks,
-    latest_offsets,
-    leader_epoch,
-)
+from headrace.kafka.client.admin_requests import LiveTopic
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import high_watermarks, latest_offsets, leader_epoch
 from headrace.kafka.read.log_cuts import Seen, whole_ends
 from headrace.kafka.read.resume import Position, SourceChangedError
 from headrace.model import TopicPartition

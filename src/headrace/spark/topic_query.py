@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.java_client import java_config
 from headrace.model import TopicPartition
 from headrace.spark.checkpoints import start_query

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from headrace.kafka.client.client import producer
+from headrace.kafka.client.clients import producer
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.model import DeadLetter, TopicPartition
 from headrace.runtime.clock import Clock

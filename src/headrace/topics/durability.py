@@ -12,8 +12,8 @@ from headrace.model import Topic
 from headrace.model.fault import Fault
 
 if TYPE_CHECKING:
+    from headrace.kafka.client.admin_requests import LiveTopic
     from headrace.kafka.client.brokers import Brokers
-    from headrace.kafka.client.client import LiveTopic
 
 DEFAULT_SEGMENT = timedelta(days=7)
 _FAR_ABOVE = 4

@@ -15,7 +15,9 @@ from headrace.events.protobuf.values import ShownMessages
 from headrace.events.rejection import Rejection
 from headrace.events.times import milliseconds_since_1970
 from headrace.events.wire_format import framed
-from headrace.kafka.client.client import ClientConfig, consumer, describe, offsets_since, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig, consumer
+from headrace.kafka.client.offsets import offsets_since, watermarks
 from headrace.kafka.read.range_reader import read_ranges
 from headrace.kafka.read.tail import TailedRecord, follow, tailed
 from headrace.model import Avro, Format, OffsetRange, Protobuf, Raw, Registered, TopicPartition

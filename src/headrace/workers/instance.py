@@ -16,7 +16,8 @@ from headrace.errors import (
     CommittedOffsetError,
     TopicMissingError,
 )
-from headrace.kafka.client.client import ClientConfig, topic_ids
+from headrace.kafka.client.admin_requests import topic_ids
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.group.subscription import Membership
 from headrace.runtime.error_text import error_message, exc_info
 from headrace.service.status import State

@@ -9,11 +9,11 @@ from typing import Literal, TypeAlias
 
 from headrace.errors import PartitionMissingError, TopicMissingError, WorkerRunningError
 from headrace.events.times import milliseconds_since_1970
-from headrace.kafka.client.client import (
-    ClientConfig,
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import (
     commit_offsets,
     committed,
-    describe,
     latest_offsets,
     leader_epoch,
     offsets_since,

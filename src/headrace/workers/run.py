@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import uvloop
 
 from headrace.errors import PartitionMissingError, TopicMissingError
-from headrace.kafka.client.client import ClientConfig, describe, group_offsets, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import group_offsets, watermarks
 from headrace.kafka.group.groups import ConsumerGroup, describe_group, first_timestamps
 from headrace.kafka.group.subscription import Membership
 from headrace.model import TopicPartition

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.kafka.client.client import MESSAGE_TIMEOUT_MS
+from headrace.kafka.client.clients import MESSAGE_TIMEOUT_MS
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from headrace import __version__
 from headrace.cli import main
 from headrace.cli.session import EXIT_CODES
 from headrace.kafka.admin.topics import TopicState
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.client.brokers import Brokers
-from headrace.kafka.client.client import LiveTopic
 from headrace.pipelines.status import PipelineStatus
 from headrace.service.status import State, StatusFolder
 

@@ -6,7 +6,8 @@ from tests.mock_brokers import PRODUCE, MockBrokers
 from tests.waiting import FLUSH_SECONDS
 
 from headrace.kafka.client.broker_errors import delivery_failure
-from headrace.kafka.client.client import producer, watermarks
+from headrace.kafka.client.clients import producer
+from headrace.kafka.client.offsets import watermarks
 from headrace.model import TopicPartition
 
 ORDERS, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -12,8 +12,9 @@ from tests.mock_brokers import MockBrokers
 from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client import client
-from headrace.kafka.client.client import committed, non_producer_settings
+from headrace.kafka.client import admin_requests, offsets
+from headrace.kafka.client.clients import non_producer_settings
+from headrace.kafka.client.offsets import committed
 from headrace.model import TopicPartition
 from headrace.runtime.servers.ports import free_ports
 
@@ -100,7 +101,8 @@ def test_a_request_that_waits_for_a_broker_that_is_down_does_not_connect_without
 
 
 def test_a_client_of_a_group_that_waits_for_brokers_logs_a_few_lines_of_each(monkeypatch, caplog):
-    monkeypatch.setattr(client, "REQUEST_TIMEOUT_SECONDS", 6.0)
+    for module in (admin_requests, offsets):
+        monkeypatch.setattr(module, "REQUEST_TIMEOUT_SECONDS", 6.0)
     brokers, partitions = MockBrokers(), [TopicPartition("orders", 0)]
     brokers.create("orders")
     config = brokers.config

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.errors import LinkNotRefusedError, LinkRunningError, MirrorOffsetError
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.group.groups import ConsumerGroup, Member
 from headrace.kafka.read.resume import Position
 from headrace.links import accepted_ranges

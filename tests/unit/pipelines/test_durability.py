@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from headrace import Lake, LateData, Pipeline, Source, count_windows, deduplicate
+from headrace.kafka.client.admin_requests import NO_TOPIC_ID, LiveTopic
 from headrace.kafka.client.brokers import Brokers
-from headrace.kafka.client.client import NO_TOPIC_ID, LiveTopic
 from headrace.model import ByField, ByKey, Random, Topic
 from headrace.pipelines.durability import pipeline_warnings
 from headrace.topics.durability import cluster_warnings, identity_warnings, live_warnings

@@ -17,7 +17,7 @@ from tests.unit.queries.registry.memory_topic import MemoryTopic
 from headrace.errors import ExtraMissingError, QueryMissingError
 from headrace.ingest import service as ingest
 from headrace.ingest.service import ingest_config
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.model import OffsetRange, TopicPartition
 from headrace.model.partitioning import partition_of_key
 from headrace.project.check import load_project

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from headrace.kafka.admin.topics import Action, TopicState
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.topics import query_topic_changes, query_topics
 

@@ -83,7 +83,7 @@ def test_setting_up_again_repeats_no_line(logged, tmp_path):
 def test_a_process_that_set_up_nothing_else_has_every_module_in_file_and_stderr(tmp_path):
     """As a worker of ingest, which is spawned: it inherits no logging."""
     code = (
-        "import logging, pathlib, headrace.kafka.client.client\n"
+        "import logging, pathlib, headrace.kafka.client.clients\n"
         "from headrace.runtime.logs import log_to\n"
         f"log_to(pathlib.Path({str(tmp_path / 'log')!r}), stderr=True)\n"
         "logging.getLogger('headrace.kafka').error('from kafka')\n"

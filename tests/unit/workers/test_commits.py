@@ -21,7 +21,7 @@ from tests.unit.workers.test_contract import MockBench, describe
 from tests.waiting import LIMIT_SECONDS, until, wait_for
 
 from headrace.errors import LastCommitError
-from headrace.kafka.client import client
+from headrace.kafka.client import admin_requests
 from headrace.kafka.group import start_positions
 from headrace.kafka.group.subscription import Membership, Pauses, Subscription
 from headrace.kafka.table import topic_table as table
@@ -102,7 +102,7 @@ class Mock:
 @pytest.fixture
 def made(monkeypatch):
     """A worker of its own on brokers of its own: ``made(task)``."""
-    for module in (client, start_positions, table, pause_requests, needed_topics):
+    for module in (admin_requests, start_positions, table, pause_requests, needed_topics):
         monkeypatch.setattr(module, "describe", describe)
     mock = Mock()
 

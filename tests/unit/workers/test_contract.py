@@ -9,8 +9,8 @@ from tests.integration.instances import Bench
 from tests.integration.librdkafka import handle, library
 from tests.waiting import LIMIT_SECONDS
 
-from headrace.kafka.client import client
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client import admin_requests, clients
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.group import start_positions
 from headrace.kafka.group.subscription import Membership
 from headrace.kafka.table import topic_table as table
@@ -23,7 +23,7 @@ class MockBench(Bench):
     """Mock brokers make a topic when a producer asks for it, of four partitions."""
 
     def create(self, topic, partitions=1):
-        client.producer(self.client).list_topics(topic, timeout=LIMIT_SECONDS)
+        clients.producer(self.client).list_topics(topic, timeout=LIMIT_SECONDS)
 
     def instance(self, worker, **options):
         """Mock brokers let a group wait for who has left, until his session ends."""
@@ -42,7 +42,7 @@ def mock_brokers():
 
 @pytest.fixture
 def bench(mock_brokers, monkeypatch):
-    for module in (client, start_positions, table, pause_requests, needed_topics):
+    for module in (admin_requests, start_positions, table, pause_requests, needed_topics):
         monkeypatch.setattr(module, "describe", describe)
     return MockBench(mock_brokers)
 
@@ -60,7 +60,7 @@ def describe(config, topics):
 
     As the product's own, it gives a broker up that does not answer: who ends waits for it.
     """
-    metadata = client.admin(config).list_topics(timeout=ATTEMPT_SECONDS).topics
+    metadata = admin_requests.admin(config).list_topics(timeout=ATTEMPT_SECONDS).topics
     return {
         name: LiveTopic(name, "", len(metadata[name].partitions), 1)
         for name in topics

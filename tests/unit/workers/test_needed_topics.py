@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from headrace import Topic, Worker, WorkerTask
 from headrace.errors import TopicMissingError
 from headrace.kafka.admin.topics import TopicState
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.model import Start, TopicPartition
 from headrace.workers import DeadLetters, RetryTopics

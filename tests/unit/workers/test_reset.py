@@ -9,7 +9,7 @@ import pytest
 
 from headrace import Topic, Worker, WorkerTask
 from headrace.errors import PartitionMissingError, TopicMissingError, WorkerRunningError
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.group.groups import ConsumerGroup, Member
 from headrace.kafka.read.log_cuts import Seen
 from headrace.model import Start, TopicPartition

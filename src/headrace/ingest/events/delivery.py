@@ -19,7 +19,7 @@ from headrace.kafka.client.broker_errors import (
     is_of_record,
     meaning,
 )
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.write.polled_producer import PolledProducer
 from headrace.model import Topic
 

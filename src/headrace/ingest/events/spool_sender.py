@@ -14,7 +14,7 @@ from headrace.ingest.spool.loader import SendResult
 from headrace.ingest.spool.record import SpoolRecord
 from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
 from headrace.kafka.client.broker_errors import Meaning, delivery_failure, is_of_record, meaning
-from headrace.kafka.client.client import ClientConfig, producer
+from headrace.kafka.client.clients import ClientConfig, producer
 from headrace.model import Topic
 
 _POLL_SECONDS = 0.1

@@ -13,7 +13,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError
-from headrace.kafka.client.client import ClientConfig, describe
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
 from headrace.runtime.files.durable_files import replace_file
 
 _LOG = logging.getLogger("headrace.ingest")

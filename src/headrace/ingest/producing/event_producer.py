@@ -22,7 +22,7 @@ from headrace.events.parsing.event_json import event_json, has_fields
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, EventCheck, largest_message
 from headrace.ingest.http.problem import ProblemDetails
-from headrace.kafka.client.client import describe
+from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.counting_producer import CountingProducer
 from headrace.model import ByAccount, Topic

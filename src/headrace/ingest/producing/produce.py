@@ -17,7 +17,7 @@ from headrace.ingest.events.validation import Accepted, largest_message
 from headrace.ingest.http.problem import ProblemDetails
 from headrace.ingest.producing.event_producer import Headers, TopicCheck
 from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
-from headrace.kafka.client.client import describe
+from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.write.counting_producer import CountingProducer
 from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config

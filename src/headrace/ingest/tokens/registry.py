@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from headrace.ingest.tokens.table import TokenTable, revocation
 from headrace.ingest.tokens.token import Token, issue, webhook_secret
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.table.changelog import ensure_changelog, write_changelog
 from headrace.kafka.table.topic_table import TableFollower, read_table
 from headrace.settings import Secret

@@ -15,14 +15,9 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 from headrace.errors import BrokerUnreachableError, TopicMissingError
 from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
 from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics
-from headrace.kafka.client.client import (
-    MESSAGE_TIMEOUT_MS,
-    ClientConfig,
-    consumer,
-    describe,
-    producer,
-    watermarks,
-)
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import MESSAGE_TIMEOUT_MS, ClientConfig, consumer, producer
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.read.range_reader import read_ranges
 from headrace.kafka.table.changelog import possible_replication

@@ -15,13 +15,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, BrokerMetadata
 
 from headrace.errors import TopicChangeError, TopicMissingError
+from headrace.kafka.client.admin_requests import READ_ATTEMPT_SECONDS, admin_request
 from headrace.kafka.client.broker_errors import Meaning, is_forbidden, meaning, needs
-from headrace.kafka.client.client import (
-    READ_ATTEMPT_SECONDS,
-    ClientConfig,
-    admin_request,
-    broker_client,
-)
+from headrace.kafka.client.clients import ClientConfig, broker_client
 
 KNOWN_WITHIN = timedelta(seconds=30)
 _POLL_SECONDS = 0.05

@@ -25,16 +25,16 @@ from confluent_kafka.admin import (
 from headrace.errors import TopicChangeError
 from headrace.kafka.admin.propagation import KNOWN_WITHIN, await_brokers
 from headrace.kafka.admin.record_limits import max_batch_bytes
-from headrace.kafka.client.broker_errors import needs
-from headrace.kafka.client.client import (
+from headrace.kafka.client.admin_requests import (
     READ_ATTEMPT_SECONDS,
     REQUEST_TIMEOUT_SECONDS,
-    ClientConfig,
     LiveTopic,
     admin_request,
     describe,
-    watermarks,
 )
+from headrace.kafka.client.broker_errors import needs
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import watermarks
 from headrace.model import Topic, TopicPartition
 
 DEAD_LETTERS_RETENTION = timedelta(days=30)  # time to find the cause and to replay

@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from headrace.kafka.client.admin_requests import READ_ATTEMPT_SECONDS, admin_request, broker_ids
 from headrace.kafka.client.broker_errors import is_forbidden
-from headrace.kafka.client.client import (
-    READ_ATTEMPT_SECONDS,
-    ClientConfig,
-    admin_request,
-    broker_ids,
-)
+from headrace.kafka.client.clients import ClientConfig
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from headrace.kafka.client.client import ALWAYS_THERE, ClientConfig, non_producer_settings
+from headrace.kafka.client.clients import ALWAYS_THERE, ClientConfig, non_producer_settings
 
 _LOG = logging.getLogger("headrace.kafka")
 IDLE_SECONDS = 30.0

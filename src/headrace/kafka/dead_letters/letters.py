@@ -27,18 +27,15 @@ from dataclasses import dataclass
 
 from confluent_kafka import IsolationLevel
 
-from headrace.kafka.client.client import (
-    ClientConfig,
-    LiveTopic,
-    consumer,
-    describe,
+from headrace.kafka.client.admin_requests import LiveTopic, describe, topic_ids
+from headrace.kafka.client.clients import ClientConfig, consumer
+from headrace.kafka.client.headers import OWN_PREFIX, foreign_headers, header_text, headers_of
+from headrace.kafka.client.offsets import (
     earliest_offsets,
     high_watermarks,
     offsets_since,
-    topic_ids,
     watermarks,
 )
-from headrace.kafka.client.headers import OWN_PREFIX, foreign_headers, header_text, headers_of
 from headrace.kafka.dead_letters.replayed import REPLAYS, PartitionId, was_replayed_to
 from headrace.kafka.read.range_reader import Record, read_ranges
 from headrace.kafka.write.record import ProducerRecord

@@ -27,15 +27,10 @@ from headrace.errors import (
     SinkError,
     TopicMissingError,
 )
-from headrace.kafka.client.client import (
-    ClientConfig,
-    LiveTopic,
-    committed,
-    describe,
-    latest_offsets,
-    leader_epoch,
-)
+from headrace.kafka.client.admin_requests import LiveTopic, describe
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.headers import foreign_headers
+from headrace.kafka.client.offsets import committed, latest_offsets, leader_epoch
 from headrace.kafka.client.partitions import client_partition, partition_of
 from headrace.kafka.dead_letters.letters import (
     Position,

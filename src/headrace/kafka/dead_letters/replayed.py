@@ -21,8 +21,9 @@ from typing import Any
 
 import confluent_kafka
 
-from headrace.kafka.client.client import ClientConfig, committed, high_watermarks
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.headers import Headers
+from headrace.kafka.client.offsets import committed, high_watermarks
 from headrace.kafka.client.partitions import client_partition
 from headrace.model import TopicPartition
 

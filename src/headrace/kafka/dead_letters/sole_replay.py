@@ -17,7 +17,8 @@ from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, ReplayRunningError, SinkError
 from headrace.kafka.client.broker_errors import Meaning, meaning, needs
-from headrace.kafka.client.client import ClientConfig, commit_as_member, consumer
+from headrace.kafka.client.clients import ClientConfig, consumer
+from headrace.kafka.client.offsets import commit_as_member
 from headrace.kafka.dead_letters.letters import dead_letters_topic
 from headrace.kafka.dead_letters.replayed import replay_group
 from headrace.kafka.group.groups import describe_group, leave_group

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.errors import RecordRejectedError, TopicMissingError
-from headrace.kafka.client.client import ClientConfig, topic_ids
+from headrace.kafka.client.admin_requests import topic_ids
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.dead_letters.letters import (
     dead_letter_record,
     dead_letters_topic,

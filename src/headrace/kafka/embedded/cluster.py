@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from headrace.errors import ServerStartError
-from headrace.kafka.client.client import ALWAYS_THERE
+from headrace.kafka.client.clients import ALWAYS_THERE
 from headrace.kafka.embedded.layout import (
     LAYOUT_FILE,
     Broker,

@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException
 
 from headrace.errors import TopicMissingError
 from headrace.kafka.client.broker_errors import Meaning, forbidden, is_forbidden, meaning
-from headrace.kafka.client.client import ClientConfig, non_producer_settings
+from headrace.kafka.client.clients import ClientConfig, non_producer_settings
 from headrace.kafka.client.partitions import client_partition, client_partitions, partition_of
 from headrace.kafka.group.groups import leave_group
 from headrace.model import TopicPartition

@@ -11,14 +11,9 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from headrace.kafka.client.admin_requests import READ_ATTEMPT_SECONDS, admin_request, broker_ids
 from headrace.kafka.client.broker_errors import Meaning, meaning, needs
-from headrace.kafka.client.client import (
-    READ_ATTEMPT_SECONDS,
-    ClientConfig,
-    admin_request,
-    broker_ids,
-    consumer,
-)
+from headrace.kafka.client.clients import ClientConfig, consumer
 from headrace.kafka.client.partitions import client_partition
 from headrace.model import TopicPartition
 

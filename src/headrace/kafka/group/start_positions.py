@@ -12,8 +12,10 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, TopicMissingError
+from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.broker_errors import Meaning, meaning
-from headrace.kafka.client.client import ClientConfig, describe, leader_epoch, watermarks
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import leader_epoch, watermarks
 from headrace.kafka.client.partitions import partition_of
 from headrace.model import TopicPartition
 

@@ -19,7 +19,7 @@ from headrace.errors import (
     WorkerTruncatedError,
 )
 from headrace.kafka.client.broker_errors import Meaning, forbidden, is_forbidden, meaning
-from headrace.kafka.client.client import ClientConfig, non_producer_settings
+from headrace.kafka.client.clients import ClientConfig, non_producer_settings
 from headrace.kafka.client.lost_brokers import IdleCheck
 from headrace.kafka.client.partitions import client_partition, client_partitions, partition_of
 from headrace.kafka.group.commits import Answered, Commits, OffsetCommit

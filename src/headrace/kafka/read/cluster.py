@@ -8,16 +8,15 @@ from typing import Protocol
 
 from headrace.errors import TopicMissingError
 from headrace.kafka.admin.topics import delete_retention_ms
-from headrace.kafka.client.client import (
-    LiveTopic,
+from headrace.kafka.client.admin_requests import LiveTopic, describe
+from headrace.kafka.client.clients import task_consumer
+from headrace.kafka.client.offsets import (
     committed,
-    describe,
     earliest_offsets,
     high_watermarks,
     latest_offsets,
     leader_epoch,
     offsets_since,
-    task_consumer,
 )
 from headrace.kafka.dead_letters.replayed import Window, windows
 from headrace.kafka.read.log_cuts import Seen, find_cuts

@@ -15,13 +15,10 @@ from typing import NamedTuple
 import confluent_kafka
 
 from headrace.errors import BrokerUnreachableError
+from headrace.kafka.client.admin_requests import REQUEST_TIMEOUT_SECONDS
 from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client.client import (
-    REQUEST_TIMEOUT_SECONDS,
-    ClientConfig,
-    consumer,
-    latest_offsets,
-)
+from headrace.kafka.client.clients import ClientConfig, consumer
+from headrace.kafka.client.offsets import latest_offsets
 from headrace.kafka.client.partitions import client_partition
 from headrace.model import TopicPartition
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from headrace.kafka.client.client import ClientConfig, high_watermarks, latest_offsets
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import high_watermarks, latest_offsets
 from headrace.model import TopicPartition
 
 OPEN_TRANSACTION_SECONDS = 90.0

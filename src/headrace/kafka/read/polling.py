@@ -8,7 +8,7 @@ from contextlib import suppress
 from confluent_kafka import KafkaException, Message
 
 from headrace.kafka.client.broker_errors import Meaning, meaning
-from headrace.kafka.client.client import ClientConfig, consumer, fetch_metadata
+from headrace.kafka.client.clients import ClientConfig, consumer, fetch_metadata
 from headrace.kafka.client.lost_brokers import IdleCheck
 from headrace.kafka.client.partitions import client_partition
 from headrace.model import TopicPartition

@@ -25,7 +25,8 @@ from headrace.errors import (
     TopicMissingError,
 )
 from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client.client import ClientConfig, consumer, watermarks
+from headrace.kafka.client.clients import ClientConfig, consumer
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.client.partitions import client_partition, client_partitions
 from headrace.model import OffsetRange, TopicPartition
 

@@ -37,7 +37,9 @@ from typing import ClassVar, TypeAlias
 
 import confluent_kafka
 
-from headrace.kafka.client.client import ClientConfig, LiveTopic, earliest_offsets, latest_offsets
+from headrace.kafka.client.admin_requests import LiveTopic
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import earliest_offsets, latest_offsets
 from headrace.kafka.read.log_cuts import Seen, find_cuts_by_new_leaders
 from headrace.model import TopicPartition
 
@@ -208,7 +210,8 @@ def log_states(
 
     Args:
         config: of the cluster.
-        topics: of the partitions, as :func:`headrace.kafka.client.client.describe` returns them.
+        topics: of the partitions, as
+            :func:`headrace.kafka.client.admin_requests.describe` returns them.
         partitions: which ones.
 
     Raises:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message
 
 from headrace.errors import HeadraceError, RecordsUnreadableError, TopicMissingError
 from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.headers import headers_of
 from headrace.kafka.client.lost_brokers import BrokersLostError
 from headrace.kafka.read.polling import poll_endlessly

@@ -9,8 +9,9 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.admin.topics import ensure_topics
+from headrace.kafka.client.admin_requests import admin_request, broker_ids
 from headrace.kafka.client.broker_errors import delivery_failure, needs
-from headrace.kafka.client.client import ClientConfig, admin_request, broker_ids, connected_producer
+from headrace.kafka.client.clients import ClientConfig, connected_producer
 from headrace.kafka.write.record import until_taken
 from headrace.model import Topic
 

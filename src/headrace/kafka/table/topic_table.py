@@ -43,14 +43,10 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError
+from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.broker_errors import Meaning, meaning
-from headrace.kafka.client.client import (
-    ClientConfig,
-    describe,
-    earliest_offsets,
-    high_watermarks,
-    latest_offsets,
-)
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import earliest_offsets, high_watermarks, latest_offsets
 from headrace.kafka.read.cluster import Cluster
 from headrace.kafka.read.log_cuts import Seen
 from headrace.kafka.read.polling import poll_endlessly

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headrace.kafka.client.broker_errors import delivery_failure, is_forbidden
-from headrace.kafka.client.client import ClientConfig, producer
+from headrace.kafka.client.clients import ClientConfig, producer
 from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.failures import failure
 from headrace.kafka.write.record import until_taken
@@ -27,7 +27,7 @@ class CountingProducer:
     Use it on one thread; delivery reports are handled within its methods.
 
     Args:
-        config: the cluster's, as :func:`headrace.kafka.client.client.client_config` makes it.
+        config: the cluster's, as :func:`headrace.kafka.client.clients.client_config` makes it.
         max_batch_bytes: size of a batch that the topics take (``max.message.bytes``).
 
     Attributes:

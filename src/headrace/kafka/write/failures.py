@@ -15,7 +15,7 @@ from headrace.errors import (
     TopicMissingError,
 )
 from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning, refusing_setting
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.runtime.clock import now_in_ms
 
 

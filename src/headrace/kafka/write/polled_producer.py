@@ -13,7 +13,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError
 
-from headrace.kafka.client.client import ClientConfig, producer
+from headrace.kafka.client.clients import ClientConfig, producer
 
 _LOG = logging.getLogger("headrace.kafka")
 _REPORTS_SECONDS = 0.002  # seconds: the sender of a record waits for its report

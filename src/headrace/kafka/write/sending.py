@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import RecordRejectedError, SinkError
 from headrace.kafka.client.broker_errors import delivery_failure
-from headrace.kafka.client.client import ClientConfig, connected_producer, producer
+from headrace.kafka.client.clients import ClientConfig, connected_producer, producer
 from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.failures import failure
 from headrace.kafka.write.record import ProducerRecord, until_taken
@@ -29,7 +29,7 @@ def send_each(
     """Writes ``records`` and waits for all acknowledgements.
 
     Args:
-        config: the cluster's, as :func:`headrace.kafka.client.client.client_config` makes it.
+        config: the cluster's, as :func:`headrace.kafka.client.clients.client_config` makes it.
         records: in the order in which each partition has them.
         tuning: the producer's own settings, such as ``batch.size``.
 

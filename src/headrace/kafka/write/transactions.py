@@ -12,7 +12,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.client.broker_errors import Meaning, delivery_failure, meaning
-from headrace.kafka.client.client import ClientConfig, connected_producer
+from headrace.kafka.client.clients import ClientConfig, connected_producer
 from headrace.kafka.write.failures import failure
 from headrace.kafka.write.record import ProducerRecord, until_taken
 

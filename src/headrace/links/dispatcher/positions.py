@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionError, RefusedError
-from headrace.kafka.client.client import LiveTopic, commit, committed, describe
+from headrace.kafka.client.admin_requests import LiveTopic, describe
+from headrace.kafka.client.offsets import commit, committed
 from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.read.resume import (
     LogState,

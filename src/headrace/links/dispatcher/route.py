@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import LinkRecordError
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.origin import ORIGIN
 from headrace.links.copy_ends import Copies
 from headrace.links.dispatcher.declaration import DispatchMode, Home

@@ -17,7 +17,7 @@ from headrace.errors import (
     PartitionMissingError,
     RefusedError,
 )
-from headrace.kafka.client.client import latest_offsets
+from headrace.kafka.client.offsets import latest_offsets
 from headrace.links.accepted import AcceptedRange
 from headrace.links.accepted_ranges import AcceptedLoss, accept, accepted_folder
 from headrace.links.dispatcher.declaration import Dispatcher, DispatchMode

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from headrace.kafka.admin.topics import topic_states
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.read.resume import Position
 from headrace.ledger.sums import Fate, Sums
 from headrace.links.accepted import AcceptedRange, in_force

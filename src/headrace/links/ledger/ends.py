@@ -6,13 +6,9 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 
 from headrace.kafka.admin.topics import compacted
-from headrace.kafka.client.client import (
-    ClientConfig,
-    describe,
-    earliest_offsets,
-    high_watermarks,
-    latest_offsets,
-)
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import earliest_offsets, high_watermarks, latest_offsets
 from headrace.links.target import naming_site
 from headrace.model import OffsetRange, TopicPartition
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from headrace.kafka.client.client import committed
+from headrace.kafka.client.offsets import committed
 from headrace.ledger.sums import Fate, Sums
 from headrace.links.accepted import AcceptedRange, in_force
 from headrace.links.ledger.book import LinkCount

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.java_client import java_config
 from headrace.ledger.balance import NotCountedError
 from headrace.ledger.sums import HASH_MODULUS, Fate, Sums

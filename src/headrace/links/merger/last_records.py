@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from headrace.kafka.client.client import ClientConfig, consumer, earliest_offsets, latest_offsets
+from headrace.kafka.client.clients import ClientConfig, consumer
+from headrace.kafka.client.offsets import earliest_offsets, latest_offsets
 from headrace.kafka.read.range_reader import read_ranges
 from headrace.model import OffsetRange, TopicPartition
 

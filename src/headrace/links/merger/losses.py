@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headrace.errors import LinkLossError
 from headrace.events.times import time_of
-from headrace.kafka.client.client import offsets_since
+from headrace.kafka.client.offsets import offsets_since
 from headrace.kafka.read.resume import (
     UNKNOWN_EPOCH,
     Gap,

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from headrace.errors import LinkRecordError, TopicMissingError
-from headrace.kafka.client.client import high_watermarks
 from headrace.kafka.client.headers import headers_of
+from headrace.kafka.client.offsets import high_watermarks
 from headrace.kafka.read.log_cuts import epoch_of
 from headrace.kafka.read.resume import SourceChangedError
 from headrace.links.instance import Carrier

@@ -7,14 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from headrace.errors import LinkNotRefusedError, RefusedError, TopicMissingError
-from headrace.kafka.client.client import (
-    LiveTopic,
-    commit,
-    committed,
-    describe,
-    earliest_offsets,
-    latest_offsets,
-)
+from headrace.kafka.client.admin_requests import LiveTopic, describe
+from headrace.kafka.client.offsets import commit, committed, earliest_offsets, latest_offsets
 from headrace.kafka.group.groups import describe_group
 from headrace.links.accepted import AcceptedRange
 from headrace.links.accepted_ranges import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 import confluent_kafka
 
 from headrace.errors import LinkError, LinkNoLeaderError, LinkNoPartitionError
-from headrace.kafka.client.client import LiveTopic, describe
+from headrace.kafka.client.admin_requests import LiveTopic, describe
 from headrace.kafka.read.resume import LogState, log_states
 from headrace.links.merger.last_records import last_times
 from headrace.links.merger.losses import SourceLoss, find_losses

@@ -14,7 +14,8 @@ from dataclasses import replace
 import confluent_kafka
 
 from headrace.errors import LinkError, LinkLossError, LinkNoLeaderError, LinkNoPartitionError
-from headrace.kafka.client.client import LiveTopic, committed, describe
+from headrace.kafka.client.admin_requests import LiveTopic, describe
+from headrace.kafka.client.offsets import committed
 from headrace.kafka.read.resume import (
     UNKNOWN_EPOCH,
     LogState,

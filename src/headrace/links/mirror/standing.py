@@ -13,7 +13,8 @@ from headrace.errors import (
     MirrorOffsetError,
     PartitionMissingError,
 )
-from headrace.kafka.client.client import commit, describe, latest_offsets, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.offsets import commit, latest_offsets, watermarks
 from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.group.groups import ConsumerGroup, describe_group
 from headrace.kafka.read.resume import Position

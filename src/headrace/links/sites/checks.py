@@ -23,8 +23,8 @@ from headrace.kafka.admin.record_limits import (
     TIMES_BEHIND,
 )
 from headrace.kafka.admin.topics import TopicState, topic_states
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.client.brokers import Brokers
-from headrace.kafka.client.client import LiveTopic
 from headrace.links.dispatcher.declaration import Dispatcher
 from headrace.links.mirror.declaration import Mirror
 from headrace.links.target import naming_site

@@ -13,8 +13,9 @@ from headrace.kafka.admin.topics import (
     plan_topics,
     topic_states,
 )
+from headrace.kafka.client.admin_requests import topic_ids
 from headrace.kafka.client.brokers import describe_brokers
-from headrace.kafka.client.client import ClientConfig, topic_ids
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.table.changelog import possible_replication
 from headrace.links.sites.checks import link_warnings
 from headrace.model import TopicPartition

@@ -15,7 +15,7 @@ from headrace.cli.session import Session, command
 from headrace.cli.signals import interrupt_on_sigterm
 
 if TYPE_CHECKING:
-    from headrace.kafka.client.client import ClientConfig
+    from headrace.kafka.client.clients import ClientConfig
     from headrace.operations.sizing.measuring import Measurement, Sample
     from headrace.operations.sizing.sizes import CatchUp, JoinSize, TopicLoad
     from headrace.operations.sizing.views import SizeResult

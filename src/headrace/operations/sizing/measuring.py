@@ -24,7 +24,7 @@ from headrace.kafka.admin.measuring import (
     produce_values,
     temporary_topic,
 )
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 
 SAMPLE_EVENTS = 2000
 CONSUMED_BATCHES = (1000, 2000, 5000)

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import UnreadRangesError
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.dead_letters.writer import DeadLetterWriter
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.kafka.table.topic_table import TopicPosition, live_positions

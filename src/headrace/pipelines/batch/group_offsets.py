@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaException
 
 from headrace.errors import HeadraceError
-from headrace.kafka.client.client import ClientConfig, commit_offsets
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import commit_offsets
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.pipelines")

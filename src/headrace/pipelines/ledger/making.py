@@ -10,7 +10,8 @@ from itertools import chain
 from math import lcm
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client.client import describe, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.dead_letters.letters import dead_letters_topic, scan
 from headrace.ledger.request import ReconcileRequest
 from headrace.model import Topic, TopicPartition

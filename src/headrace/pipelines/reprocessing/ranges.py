@@ -10,7 +10,8 @@ from itertools import pairwise
 
 from headrace.errors import RangeExpiredError
 from headrace.events.times import iso_milliseconds, milliseconds_since_1970, time_of
-from headrace.kafka.client.client import ClientConfig, offsets_since
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import offsets_since
 from headrace.kafka.group.groups import first_timestamps
 from headrace.kafka.read.cluster import LivePositions
 from headrace.model import OffsetRange, TopicPartition

@@ -16,7 +16,7 @@ from headrace.errors import (
     CheckpointLostError,
     HeadraceError,
 )
-from headrace.kafka.client.client import client_config
+from headrace.kafka.client.clients import client_config
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import Start
 from headrace.pipelines.batch.committer import BatchResult

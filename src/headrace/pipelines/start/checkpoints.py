@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from headrace.kafka.client.client import LiveTopic, describe, group_offsets, watermarks
+from headrace.kafka.client.admin_requests import LiveTopic, describe
+from headrace.kafka.client.offsets import group_offsets, watermarks
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import Start, TopicPartition
 from headrace.pipelines.batch.positions import CheckpointIds, held_positions, newest_checkpoint

@@ -13,7 +13,8 @@ from headrace.errors import (
     TableBehindCheckpointError,
     TopicMissingError,
 )
-from headrace.kafka.client.client import ClientConfig, describe
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.read.cluster import Cluster
 from headrace.pipelines.batch.positions import (
     CheckpointIds,

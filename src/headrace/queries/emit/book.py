@@ -14,7 +14,8 @@ from headrace.errors import (
     RecordsUnreadableError,
     TopicMissingError,
 )
-from headrace.kafka.client.client import describe, earliest_offsets, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.offsets import earliest_offsets, watermarks
 from headrace.kafka.read.range_reader import read_records
 from headrace.kafka.table.topic_table import TableRecreatedError
 from headrace.ledger.balance import Book, BookLine, NotCountedError

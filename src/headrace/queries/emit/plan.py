@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from headrace.errors import MatchedEventsFormatError, TopicMissingError
-from headrace.kafka.client.client import ClientConfig, LiveTopic, describe
+from headrace.kafka.client.admin_requests import LiveTopic, describe
+from headrace.kafka.client.clients import ClientConfig
 from headrace.model import EventSchema, Json, Topic, TopicPartition
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.hashing import text_hash

@@ -17,14 +17,9 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from headrace.kafka.client.client import (
-    LiveTopic,
-    commit,
-    committed,
-    earliest_offsets,
-    high_watermarks,
-)
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.client.headers import headers_of
+from headrace.kafka.client.offsets import commit, committed, earliest_offsets, high_watermarks
 from headrace.kafka.client.partitions import client_partition, partition_of
 from headrace.kafka.origin import Origin, origins
 from headrace.kafka.read.range_reader import Record, read_records

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from headrace.errors import SinkError, SinkUnavailableError
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.table.topic_table import read_table
 from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
-from headrace.kafka.client.client import ClientConfig, describe, earliest_offsets, high_watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import earliest_offsets, high_watermarks
 from headrace.kafka.read.range_reader import read_records
 from headrace.kafka.table.topic_table import MAX_IDLE_SECONDS
 from headrace.model import OffsetRange, TopicPartition

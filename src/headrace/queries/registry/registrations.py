@@ -19,7 +19,7 @@ from headrace.errors import (
     QueryMissingError,
     QueryUnmatchedError,
 )
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.model import Topic
 from headrace.model.fault import is_a
 from headrace.pipelines.declaration import Pipeline

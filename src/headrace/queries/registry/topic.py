@@ -11,7 +11,7 @@ from headrace.errors import BrokerUnreachableError, TopicChangeError
 from headrace.kafka.admin.propagation import until_known
 from headrace.kafka.admin.topics import TopicState, ensure_topics, topic_states
 from headrace.kafka.client.broker_errors import Meaning, meaning
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.read.range_reader import read_records
 from headrace.kafka.table.changelog import possible_replication, write_changelog
 from headrace.model import OffsetRange, Topic, TopicPartition

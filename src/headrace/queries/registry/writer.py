@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.errors import HeadraceError
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.settled import settled_query

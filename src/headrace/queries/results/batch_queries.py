@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import Topic
 from headrace.model.durations import milliseconds

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from headrace.events.times import time_of
-from headrace.kafka.client.client import ClientConfig, describe, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.read.range_reader import read_backwards
 from headrace.model import TopicPartition
 from headrace.pipelines.declaration import Pipeline

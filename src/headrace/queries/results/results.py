@@ -10,7 +10,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from headrace.errors import QueryMissingError, TopicMissingError
-from headrace.kafka.client.client import ClientConfig, describe, watermarks
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.read.range_reader import read_records
 from headrace.kafka.read.tail import follow
 from headrace.model import OffsetRange, TopicPartition

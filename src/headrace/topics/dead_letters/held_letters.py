@@ -11,7 +11,8 @@ from functools import partial
 
 from headrace.errors import AuthorizationError, TopicMissingError
 from headrace.events.envelopes import wrapped
-from headrace.kafka.client.client import ClientConfig, describe
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.dead_letters.letters import StoredDeadLetter, dead_letters_topic, scan
 from headrace.kafka.dead_letters.replay import DeadLetterFilter, Replay, replay, replayed
 from headrace.model import DEAD_LETTERS_SUFFIX

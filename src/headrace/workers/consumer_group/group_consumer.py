@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 
 from headrace.errors import HeadraceError, InstanceIdInUseError, LastCommitError
 from headrace.kafka.client.broker_errors import Meaning
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.lost_brokers import BrokersLostError
 from headrace.kafka.group.commits import OffsetCommit
 from headrace.kafka.group.groups import offset_metadata_bytes

@@ -18,14 +18,9 @@ from headrace.kafka.admin.topics import (
     ensure_topics,
     topic_states,
 )
-from headrace.kafka.client.client import (
-    ClientConfig,
-    LiveTopic,
-    commit_offsets,
-    describe,
-    group_offsets,
-    latest_offsets,
-)
+from headrace.kafka.client.admin_requests import LiveTopic, describe
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import commit_offsets, group_offsets, latest_offsets
 from headrace.model import Start, Topic
 from headrace.workers.declaration import Worker
 from headrace.workers.policy import DeadLetters, RetryTopics, ending

@@ -6,7 +6,8 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable
 
-from headrace.kafka.client.client import ClientConfig, describe
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.table.changelog import ensure_changelog, write_changelog
 from headrace.kafka.table.topic_table import TableFollower, read_table
 from headrace.model import TopicPartition

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client.client import ClientConfig, watermarks
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.dead_letters.letters import Position
 from headrace.kafka.dead_letters.writer import DeadLetterWriter
 from headrace.kafka.group.groups import first_timestamps

@@ -12,7 +12,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.client.broker_errors import delivery_failure
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.polled_producer import PolledProducer
 from headrace.workers.lanes.attempt import CURRENT, Sends

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaException
 
 from headrace.errors import HeadraceError
-from headrace.kafka.client.client import ClientConfig, watermarks
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.group.groups import first_timestamps
 from headrace.model import TopicPartition
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.runtime.prometheus import serving
 from headrace.service.metrics import exposition
 from headrace.workers.instance import WorkerInstance

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.service.status import State
 from headrace.workers.instance import WorkerInstance
 from headrace.workers.monitoring.lag import EndOffsets

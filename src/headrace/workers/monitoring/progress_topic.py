@@ -12,7 +12,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.kafka.client.client import ClientConfig, producer
+from headrace.kafka.client.clients import ClientConfig, producer
 from headrace.kafka.table.changelog import ensure_changelog
 from headrace.kafka.table.topic_table import TableFollower
 from headrace.runtime.clock import Clock, now_in_ms

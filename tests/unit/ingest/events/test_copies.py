@@ -12,7 +12,7 @@ from tests.waiting import LIMIT_SECONDS
 from headrace.ingest.events.delivery import Delivery, QueueFullError, UnknownOutcomeError
 from headrace.ingest.events.overdue import OverdueTopics
 from headrace.ingest.events.validation import Accepted
-from headrace.kafka.client import client
+from headrace.kafka.client import admin_requests, clients
 from headrace.model import Topic
 
 TOPIC = Topic("t")
@@ -45,8 +45,12 @@ class MockBroker:
 
     def copies(self, topic):
         """How often each value is in the topic."""
-        live = client.admin(self.config).list_topics(topic, timeout=LIMIT_SECONDS).topics[topic]
-        reader = client.consumer(self.config)
+        live = (
+            admin_requests.admin(self.config)
+            .list_topics(topic, timeout=LIMIT_SECONDS)
+            .topics[topic]
+        )
+        reader = clients.consumer(self.config)
         reader.assign([confluent_kafka.TopicPartition(topic, n, 0) for n in live.partitions])
         found, ends = Counter(), 0
         while ends < len(live.partitions):

@@ -9,7 +9,7 @@ from headrace import StandingQueries
 from headrace.errors import BrokerUnreachableError, TopicMissingError
 from headrace.kafka.admin.propagation import until_known
 from headrace.kafka.admin.topics import TopicState
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.queries import topics
 from headrace.queries.registry import topic as registry
 

@@ -12,7 +12,7 @@ from headrace.kafka.admin.topics import (
     plan_topics,
     with_dead_letters,
 )
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.model import Topic
 
 

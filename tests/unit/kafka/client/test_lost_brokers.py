@@ -7,7 +7,7 @@ from tests.mock_brokers import MockBrokers
 from tests.waiting import LIMIT_SECONDS
 
 from headrace.kafka.client import lost_brokers
-from headrace.kafka.client.client import consumer
+from headrace.kafka.client.clients import consumer
 from headrace.kafka.client.lost_brokers import (
     BrokersLostError,
     CheckTiming,

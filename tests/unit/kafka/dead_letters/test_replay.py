@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ReplayRefusedError
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.dead_letters import replay as replay_module
 from headrace.kafka.dead_letters.letters import StoredDeadLetter
 from headrace.kafka.dead_letters.replay import MAX_METADATA_BYTES, DeadLetterFilter, decode, encode

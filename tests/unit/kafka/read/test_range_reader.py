@@ -15,7 +15,7 @@ from headrace.errors import (
     RecordsDeletedError,
     RecordsUnreadableError,
 )
-from headrace.kafka.client.client import consumer
+from headrace.kafka.client.clients import consumer
 from headrace.kafka.read import range_reader
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import OffsetRange, TopicPartition

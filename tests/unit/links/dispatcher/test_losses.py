@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.errors import LinkLossError, LinkNotRefusedError
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.links.dispatcher import standing as dispatchers
 from headrace.links.dispatcher.route import DispatcherRoute
 from headrace.links.dispatcher.standing import accept_loss

@@ -6,7 +6,7 @@ import confluent_kafka
 import pytest
 
 from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionError
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.read import resume
 from headrace.links.dispatcher import positions
 from headrace.links.dispatcher.positions import (

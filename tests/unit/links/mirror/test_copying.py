@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError, LinkRecordError
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.origin import ORIGIN
 from headrace.kafka.read.resume import Position, SourceChangedError
 from headrace.links import source_reader

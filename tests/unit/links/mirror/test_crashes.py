@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import confluent_kafka
 import pytest
 
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.read.resume import Position
 from headrace.links import source_reader
 from headrace.links.mirror import copying

@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 
 from headrace.errors import LinkNoLeaderError
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.origin import Origin
 from headrace.kafka.read import resume
 from headrace.kafka.read.log_cuts import Seen

@@ -6,7 +6,7 @@ import pytest
 
 from headrace import Join, Lake, Pipeline, Topic, Unique, deduplicate
 from headrace.kafka.admin.topics import TopicState
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.pipelines.late_data.retention_rules import live_horizon_warnings, retention_faults
 
 DAY = timedelta(days=1)

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace import Lake, Pipeline
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.model import Topic, TopicPartition
 from headrace.pipelines.run.last_status import pipeline_progress
 from headrace.pipelines.start import checkpoints

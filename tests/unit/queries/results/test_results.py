@@ -17,7 +17,7 @@ from tests.unit.queries.registry.memory_topic import MemoryTopic
 
 from headrace import ResultKind
 from headrace.errors import NotDeclaredError, QueryMissingError, TopicMissingError
-from headrace.kafka.client.client import LiveTopic
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.project.check import load_project
 from headrace.queries.results import results as query_results
 from headrace.queries.results.results import (

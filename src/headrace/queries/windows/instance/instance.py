@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client.broker_errors import Meaning, meaning
-from headrace.kafka.client.client import ClientConfig, consumer
+from headrace.kafka.client.clients import ClientConfig, consumer
 from headrace.kafka.client.lost_brokers import BrokersLostError, IdleCheck
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.kafka.read.log_cuts import Seen, cut_offset, epoch_of

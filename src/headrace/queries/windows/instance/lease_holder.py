@@ -15,7 +15,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.client.broker_errors import Meaning, delivery_failure, meaning
-from headrace.kafka.client.client import ClientConfig, producer
+from headrace.kafka.client.clients import ClientConfig, producer
 from headrace.kafka.client.lost_brokers import BrokersLostError
 from headrace.kafka.read.polling import poll_endlessly
 from headrace.model import TopicPartition

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headrace.kafka.client.client import ClientConfig, high_watermarks
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import high_watermarks
 from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import TransactionalProducer
 from headrace.model import TopicPartition

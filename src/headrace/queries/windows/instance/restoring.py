@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from headrace.errors import BrokerUnreachableError, SnapshotDamagedError
-from headrace.kafka.client.client import ClientConfig, earliest_offsets, high_watermarks
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.offsets import earliest_offsets, high_watermarks
 from headrace.kafka.read.open_transactions import OPEN_TRANSACTION_SECONDS, open_transactions
 from headrace.kafka.read.range_reader import read_records
 from headrace.model import OffsetRange, TopicPartition

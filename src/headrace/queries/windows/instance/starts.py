@@ -13,7 +13,7 @@ from headrace.errors import (
     QueryTopicTruncatedError,
     RecordsUnreadableError,
 )
-from headrace.kafka.client.client import ClientConfig
+from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.read.cluster import KafkaCluster, LivePositions
 from headrace.kafka.read.log_cuts import Seen
