@@ -23,7 +23,7 @@ _CHUNK_BYTES = 256 * 1024
 _START_SECONDS = 30.0
 
 
-class MirrorPlan:
+class Link:
     """The link of a running forwarder."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -39,11 +39,11 @@ class MirrorPlan:
 
 
 @contextmanager
-def linked(port: int, target_port: int) -> Iterator[MirrorPlan]:
+def linked(port: int, target_port: int) -> Iterator[Link]:
     """A link from one port of loopback to another one; gone when the block ends."""
     command = (sys.executable, "-m", "bench.forwarder", str(port), str(target_port))
     process = started(command)
-    link = MirrorPlan(process)
+    link = Link(process)
     try:
         deadline = time.monotonic() + _START_SECONDS
         while not is_open(port):
