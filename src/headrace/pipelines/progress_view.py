@@ -46,7 +46,17 @@ def summary(pipelines: Sequence[PipelineStatus]) -> Group:
         table.add_column(title, justify="right")
     table.add_column("sink", overflow="fold")
     for progress in pipelines:
-        table.add_row(*_cells(progress))
+        colour = _COLOURS.get(progress.state, "default")
+        table.add_row(
+            escape(progress.name),
+            f"[{colour}]{progress.state}",
+            *(f"{getattr(progress, name):,}" for _, name in _FIGURES),
+            f"{progress.records_per_second:,.0f}",
+            _number(progress.backlog_records),
+            _number(progress.backlog_seconds),
+            f"{progress.batch_seconds * 1000:,.0f}",
+            escape(own_figures(progress)),
+        )
     remarks = (
         f"[dim]{escape(f'{progress.name}: {note}')}"
         for progress in pipelines
@@ -131,17 +141,3 @@ def _lines(console: Console) -> Iterator[Observe]:
                 console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
 
     yield observe
-
-
-def _cells(progress: PipelineStatus) -> list[str]:
-    colour = _COLOURS.get(progress.state, "default")
-    return [
-        escape(progress.name),
-        f"[{colour}]{progress.state}",
-        *(f"{getattr(progress, name):,}" for _, name in _FIGURES),
-        f"{progress.records_per_second:,.0f}",
-        _number(progress.backlog_records),
-        _number(progress.backlog_seconds),
-        f"{progress.batch_seconds * 1000:,.0f}",
-        escape(own_figures(progress)),
-    ]

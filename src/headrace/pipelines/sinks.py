@@ -22,17 +22,12 @@ def sink_context(settings: Settings, pipeline: Pipeline, sink: Sink) -> SinkCont
         ServerStartError: if the sink is a lake on the embedded HDFS, which is down.
     """
     lake = lake_uri(settings) if isinstance(sink, Lake) else status(settings).lake
-    client = _client(settings)
+    try:
+        client = broker_config(settings, may_be_down=True)
+    except BrokerUnreachableError:  # the embedded broker was never started: most sinks need none
+        client = {}
     context = pipeline.sink_context(sink, lake, client, settings.sinks, settings.storage)
     return replace(context, registry=settings.schema_registry)
-
-
-def _client(settings: Settings) -> dict[str, str]:
-    """Returns no settings if the embedded broker was never started: most sinks need no broker."""
-    try:
-        return broker_config(settings, may_be_down=True)
-    except BrokerUnreachableError:
-        return {}
 
 
 def position_store(settings: Settings, pipeline: Pipeline) -> PositionStore | None:

@@ -157,11 +157,19 @@ class KafkaQuery:
         ]
         if not batches:
             return None
+        offsets = batches[-1]["sources"][0]["endOffset"]
+        topics: Iterable[tuple[str, Mapping[str, int]]] = (
+            json.loads(offsets) if isinstance(offsets, str) else offsets
+        ).items()
         return DoneBatches(
             batches[-1]["batchId"],
             sum(batch["numInputRows"] for batch in batches),
             sum(max(batch["sink"]["numOutputRows"], 0) for batch in batches),
-            _positions(batches[-1]["sources"][0]["endOffset"]),
+            {
+                TopicPartition(topic, int(partition)): offset
+                for topic, partitions in topics
+                for partition, offset in partitions.items()
+            },
         )
 
     def acknowledge(self, done: DoneBatches) -> None:
@@ -175,14 +183,3 @@ class KafkaQuery:
 
 def _kafka(options: Mapping[str, str]) -> dict[str, str]:
     return {f"kafka.{name}": value for name, value in options.items()}
-
-
-def _positions(offsets: Any) -> dict[TopicPartition, int]:
-    topics: Iterable[tuple[str, Mapping[str, int]]] = (
-        json.loads(offsets) if isinstance(offsets, str) else offsets
-    ).items()
-    return {
-        TopicPartition(topic, int(partition)): offset
-        for topic, partitions in topics
-        for partition, offset in partitions.items()
-    }

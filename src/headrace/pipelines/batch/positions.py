@@ -248,21 +248,17 @@ class TablePositions:
         if self._recorded is None:
             self._recorded = self._ids.recorded(self._table, planned.ends)
             self._ids.check_newest(self._recorded.newest)
-            self._refuse_taken_back(self._recorded)
+            is_own = self._recorded.newest == self._ids.number
+            # The start has checked this, and opening the sink after that takes a while.
+            if is_own and (restored := taken_back(self._ids, self._table)) is not None:
+                raise TableBehindCheckpointError(
+                    self._ids.pipeline,
+                    *("", "", ""),
+                    "a RESTORE or replacement of the table has taken rows from it during the start",
+                    in_table=newest_checkpoint(self._ids.pipeline, restored.to) is not None,
+                    reprocess=reprocess_command(self._ids.pipeline),
+                )
         return self._recorded
-
-    def _refuse_taken_back(self, recorded: Recorded) -> None:
-        """Once more: the sink was opened after the checks of the start, which takes a while."""
-        if recorded.newest != self._ids.number:
-            return
-        if (restored := taken_back(self._ids, self._table)) is not None:
-            raise TableBehindCheckpointError(
-                self._ids.pipeline,
-                *("", "", ""),
-                "a RESTORE or replacement of the table has taken rows from it during the start",
-                in_table=newest_checkpoint(self._ids.pipeline, restored.to) is not None,
-                reprocess=reprocess_command(self._ids.pipeline),
-            )
 
     def _out_of_step(
         self, recorded: Recorded, expected: Mapping[str, SourceOffset], planned: PlannedBatch

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 Fingerprints = NDArray[np.uint32]
 FINGERPRINT = np.dtype(f"<u{FINGERPRINT_BYTES}")
+
+
+time_and_offset = attrgetter("time_us", "offset")
+"""Orders events of a key: of equal times, the one that was read last counts."""
 
 
 class KeyedEvent(NamedTuple):

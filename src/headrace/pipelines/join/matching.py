@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.events import KeyedEvent, KeyedEvents, fingerprints
+from headrace.pipelines.join.events import KeyedEvent, KeyedEvents, fingerprints, time_and_offset
 from headrace.pipelines.join.index.earlier_index import EarlierIndex
 
 
@@ -186,7 +186,7 @@ class LastMatcher(Matcher):
         self.accepted = earlier
         self.conflicting = self.repeated = KeyedEvents.of([])
         self._by_key: defaultdict[bytes, list[KeyedEvent]] = defaultdict(list)
-        for event in sorted(earlier, key=_time_and_offset):
+        for event in sorted(earlier, key=time_and_offset):
             self._by_key[event.key].append(event)
 
     def match(self, waiting: Sequence[KeyedEvent], clock_us: int) -> MatchResult:
@@ -198,7 +198,7 @@ class LastMatcher(Matcher):
             (due if has_expired else result.waiting).append(event)
         for event, known in zip(due, self._known.last(due), strict=True):
             last = max(
-                filter(None, (known, self._last_read(event))), key=_time_and_offset, default=None
+                filter(None, (known, self._last_read(event))), key=time_and_offset, default=None
             )
             if last is not None and self._window.contains(last.time_us, event.time_us):
                 result.matched.append((event, last))
@@ -210,7 +210,3 @@ class LastMatcher(Matcher):
         events = self._by_key.get(later.key, [])
         place = bisect(events, later.time_us, key=lambda event: event.time_us)
         return events[place - 1] if place else None
-
-
-def _time_and_offset(event: KeyedEvent) -> tuple[int, int]:
-    return event.time_us, event.offset

@@ -164,7 +164,12 @@ class JoinReader:
             self._earlier_tally.joined(joined, earlier)
         unmatched = joined.unmatched
         if self._unmatched is not None:
-            self._write_unmatched(self._unmatched, unmatched)
+            for pairs in in_parts([], unmatched):
+                part = [event for event, _ in pairs]
+                taken = self._unmatched.write(part)
+                self._rejected += taken.rejected
+                if self._tally is not None:
+                    self._tally.sent_to_side_table(part, taken)
             unmatched = []
         for pairs in in_parts(joined.matched, unmatched):
             going_on = joined_rows(pairs, spec.later, spec.earlier, spec.column, work.partition)
@@ -217,14 +222,6 @@ class JoinReader:
             hashes=hashes,
         )
 
-    def _write_unmatched(self, sink: UnmatchedRows, events: Sequence[KeyedEvent]) -> None:
-        for pairs in in_parts([], events):
-            part = [event for event, _ in pairs]
-            taken = sink.write(part)
-            self._rejected += taken.rejected
-            if self._tally is not None:
-                self._tally.sent_to_side_table(part, taken)
-
     def _counted(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> pa.Table:
         """Returns the rows of events that go on, after they were counted."""
         if self._tally is None:
@@ -239,8 +236,11 @@ class JoinReader:
         spec, work = self._spec, self._work
         uri = storage.join(spec.later.checkpoint, "headrace", "join", str(work.partition))
         folder = StateFolder(uri, work.initial, spec.later.pipeline, spec.later.storage)
+        # Outside of the checkpoint: an index is of this machine, and is recreated from the
+        # state.
+        name = blake2b(uri.encode(), digest_size=16).hexdigest()
         return with_index(
-            _index_folder(uri),
+            Path(tempfile.gettempdir()) / f"headrace-join-{os.getuid()}" / name,
             slice_length_us(spec.window.within_us),
             lambda index: JoinPartition(folder, index, spec.window, spec.match).join(
                 work.start, work.end, earlier, later
@@ -256,9 +256,3 @@ class JoinReader:
             self._readers[self._spec.earlier.topic].reject(
                 records[event.offset], CONFLICTING_KEY, detail + "other values"
             )
-
-
-def _index_folder(uri: str) -> Path:
-    """Returns a folder on this machine's disk, for one partition of one checkpoint."""
-    name = blake2b(uri.encode(), digest_size=16).hexdigest()
-    return Path(tempfile.gettempdir()) / f"headrace-join-{os.getuid()}" / name

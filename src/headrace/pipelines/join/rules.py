@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-from headrace.model import ByField, ByKey, EventField, FieldType, Source, Topic
+from headrace.model import ByField, ByKey, FieldType, Source, Topic
 from headrace.model.fault import Fault, duration, is_a
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.join.declaration import JOIN_METADATA, Join, Match
@@ -95,7 +95,13 @@ def _partition_field(topic: Topic) -> str | None:
 def _faults(pipeline: Pipeline, join: Join) -> Iterator[Fault]:
     yield from duration(join, "within", timedelta(microseconds=1))
     yield from duration(join, "wait", timedelta(0))
-    yield from _partition_faults(join)
+    later, earlier = (source.topic for source in join.sources)
+    if later.partitions != earlier.partitions:
+        yield Fault(
+            f"a Join needs the same key in the same partition: topic {later.name!r} has "
+            f"{later.partitions} partitions, topic {earlier.name!r} has {earlier.partitions}",
+            "the same number of partitions",
+        )
     for source, field in zip(join.sources, join.on, strict=True):
         yield from _side_faults(source, field)
     yield from _key_faults(join)
@@ -104,16 +110,6 @@ def _faults(pipeline: Pipeline, join: Join) -> Iterator[Fault]:
         yield Fault(f"late_data is {pipeline.late_data}, and its source is a Join", "LateData.KEEP")
     if join.unmatched is not None:
         yield from side_table_faults(pipeline, join.unmatched, "Join.unmatched")
-
-
-def _partition_faults(join: Join) -> Iterator[Fault]:
-    later, earlier = (source.topic for source in join.sources)
-    if later.partitions != earlier.partitions:
-        yield Fault(
-            f"a Join needs the same key in the same partition: topic {later.name!r} has "
-            f"{later.partitions} partitions, topic {earlier.name!r} has {earlier.partitions}",
-            "the same number of partitions",
-        )
 
 
 def _side_faults(source: Source, field: str) -> Iterator[Fault]:
@@ -139,14 +135,13 @@ def _side_faults(source: Source, field: str) -> Iterator[Fault]:
     elif schema is not None:
         for name in (field, topic.event_time):
             known = {member.name: member for member in schema.fields}
-            yield from _field_faults(topic.name, name, known.get(name), ", ".join(known))
-
-
-def _field_faults(topic: str, name: str, field: EventField | None, known: str) -> Iterator[Fault]:
-    if field is None:
-        yield Fault(f"topic {topic!r} has no field {name!r} for a Join", known)
-    elif field.nullable:
-        yield Fault(f"field {name!r} of topic {topic!r} may be null, and a Join needs it")
+            if name not in known:
+                missing = f"topic {topic.name!r} has no field {name!r} for a Join"
+                yield Fault(missing, ", ".join(known))
+            elif known[name].nullable:
+                yield Fault(
+                    f"field {name!r} of topic {topic.name!r} may be null, and a Join needs it"
+                )
 
 
 def _key_faults(join: Join) -> Iterator[Fault]:

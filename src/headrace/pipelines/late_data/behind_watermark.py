@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from headrace.ledger.sums import Fate, Hop
 from headrace.model import DeadLetter, DeadLetterLimit
 from headrace.model.name import is_own_column
@@ -34,7 +32,6 @@ from headrace.spark.remote_errors import raising_remote_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
 
     from headrace.pipelines.ledger.counting.step_ledger import Keep
@@ -183,20 +180,19 @@ class _BehindFilter:
             taken, tally = BadRecords(DeadLetterLimit()), RowTally(self.topics)
             with raising_remote_errors():
                 for batch in batches:
-                    is_behind = self._is_behind(batch)
+                    is_behind = rows_behind(_ends(batch.field(self.time)), watermark_us())
                     if is_behind.any():
                         rows = batch.filter(pa.array(is_behind))
                         taken.take(self._letters(rows), longest_run=0)
-                        _count(tally, rows)
+                        number = rows.type.get_field_index(LINEAGE)
+                        if number >= 0:
+                            tally.add(Hop.STEPS, Fate.BEHIND, RowLineage.of(rows.field(number)))
                     yield pa.array(~is_behind)
                 report = StepReport(tally.lines(), tuple(taken.kept), taken.omitted)
                 if report != StepReport():
                     put_step(self.staging, self.name, report)
 
         return keep
-
-    def _is_behind(self, rows: pa.StructArray) -> NDArray[np.bool_]:
-        return rows_behind(_ends(rows.field(self.time)), watermark_us())
 
     def _letters(self, rows: pa.StructArray) -> Iterator[DeadLetter]:
         import pyarrow as pa
@@ -214,12 +210,6 @@ class _BehindFilter:
             )
             rejected = RejectedRow(index, BEHIND_WATERMARK, detail)
             yield derived_row_letter(table, rejected, self.topics[0])
-
-
-def _count(tally: RowTally, rows: pa.StructArray) -> None:
-    number = rows.type.get_field_index(LINEAGE)
-    if number >= 0:
-        tally.add(Hop.STEPS, Fate.BEHIND, RowLineage.of(rows.field(number)))
 
 
 def _ends(times: pa.Array) -> pa.Array:

@@ -160,7 +160,10 @@ class HopComparison:
             return
         expected = self._sums.of(Hop.SINK, Fate.OUT, start) + self._filled.get(start, Sums())
         missing = _missing(expected, recount, start)
-        if not self._is_reprocessed(start, missing, recount):
+        changes = self._changes.get(start, [])
+        if not recount.compares_ids(start):
+            changes = [replace(change, hash=0) for change in changes]
+        if not explains(changes, replace(missing, bytes=0)):
             yield from _missing_rows(Hop.TABLE, missing)
 
     def _missing_in_side_table(
@@ -186,12 +189,6 @@ class HopComparison:
         if not has_any or (start is not None and start >= before):
             return ""
         return "late or unmatched events went to another table, or to dead letters, before"
-
-    def _is_reprocessed(self, start: int | None, missing: Sums, recount: Recount) -> bool:
-        changes = self._changes.get(start, [])
-        if not recount.compares_ids(start):
-            changes = [replace(change, hash=0) for change in changes]
-        return explains(changes, replace(missing, bytes=0))
 
     def _other_rows_reason(self, start: int | None) -> str:
         """Returns why the table may hold uncounted rows of a window; empty: it holds none."""

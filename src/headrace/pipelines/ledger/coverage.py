@@ -116,7 +116,10 @@ class _Checkpoint:
                     self._miss(beyond, horizon)
             elif read_to is not None and at < read_to:
                 self._note(EntryRange(*id_, at, read_to), "are in the ledger and not in the sink")
-                self._cut(id_, at)
+                for number, range_ in enumerate(self._ranges):
+                    if range_.partition_id == id_:
+                        start = min(range_.start, at)
+                        self._ranges[number] = replace(range_, start=start, end=min(range_.end, at))
         self._coverage.ranges[first.checkpoint] = self._ranges
 
     def _take(self, entry: LedgerEntry, known: Positions, *, is_next: bool) -> None:
@@ -171,9 +174,3 @@ class _Checkpoint:
     def _note(self, range_: EntryRange, what: str, horizon: int = 0) -> None:
         name = f"{range_.topic}/{range_.partition}"
         self._coverage.note(f"offsets {range_.start} to {range_.end} of {name} {what}", horizon)
-
-    def _cut(self, id_: PartitionId, end: int) -> None:
-        for number, range_ in enumerate(self._ranges):
-            if range_.partition_id == id_:
-                start = min(range_.start, end)
-                self._ranges[number] = replace(range_, start=start, end=min(range_.end, end))

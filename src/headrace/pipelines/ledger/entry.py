@@ -254,10 +254,11 @@ def _order(line: LedgerLine) -> tuple[str, str, int, str, int]:
 
 
 def _with_windows(lines: Iterable[LedgerLine], seconds: int) -> tuple[LedgerLine, ...]:
-    coarser = (
-        replace(line, key=replace(line.key, window=_coarser(line.key.window, seconds)))
-        for line in lines
-    )
+    coarser = []
+    for line in lines:
+        window = line.key.window
+        start = None if window is None else window // seconds * seconds
+        coarser.append(replace(line, key=replace(line.key, window=start)))
     return lines_of(added(coarser))
 
 
@@ -266,10 +267,6 @@ def _waiting_with_windows(waiting: WaitingByPartition, seconds: int) -> WaitingB
         topic: {partition: _with_windows(lines, seconds) for partition, lines in held.items()}
         for topic, held in waiting.items()
     }
-
-
-def _coarser(window: int | None, seconds: int) -> int | None:
-    return None if window is None else window // seconds * seconds
 
 
 def _waits(

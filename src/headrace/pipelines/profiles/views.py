@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.cli.screen import Screen, safe, table
 from headrace.cli.view import view
-from headrace.sinks.profiles.store import Profile, ProfileEntry
+from headrace.sinks.profiles.store import Profile
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,10 @@ def _profile(result: ShownProfile, screen: Screen) -> None:
         screen.out.print(fields, highlight=False)
     for name, entries in profile.lists.items():
         screen.line(f"[bold]{safe(name)}[/], {len(entries):,} latest")
-        _show_entries(entries, screen)
-
-
-def _show_entries(entries: tuple[ProfileEntry, ...], screen: Screen) -> None:
-    rows = table("event time", "event id", "values")
-    for entry in entries:
-        rows.add_row(_exact(entry.event_time), safe(entry.event_id), safe(_text(entry.values)))
-    screen.out.print(rows, highlight=False)
+        rows = table("event time", "event id", "values")
+        for entry in entries:
+            rows.add_row(_exact(entry.event_time), safe(entry.event_id), safe(_text(entry.values)))
+        screen.out.print(rows, highlight=False)
 
 
 def _text(value: object) -> str:

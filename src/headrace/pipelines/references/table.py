@@ -114,7 +114,12 @@ class ReferenceTable:
         decoded = self._decoder.decode(record_values(written.values(), self._spec.format))
         for index, (key, record) in enumerate(written.items()):
             if index in decoded.rejected:
-                self._log_rejected(key, record, decoded.rejected[index])
+                facts = (self._pipeline, self._spec.topic, record.offset(), key)
+                _LOG.warning(
+                    "%s: the record of %s at offset %d with key %r is no event of it, and its key "
+                    "has no values: %s, %s",
+                    *(*facts, *decoded.rejected[index]),
+                )
         keys = (key for index, key in enumerate(written) if index not in decoded.rejected)
         self._append(keys, decoded.rows)
 
@@ -146,26 +151,11 @@ class ReferenceTable:
         self._structs = None
         unused = self._rows.num_rows - len(self._index)
         if unused > max(len(self._index), self.min_unused_rows):
-            self._drop_unused()
-        self._check_size()
-
-    def _drop_unused(self) -> None:
-        import pyarrow as pa
-
-        self._rows = self._rows.take(pa.array(self._index.values(), pa.int64()))
-        self._index = {key: row for row, key in enumerate(self._index)}
-
-    def _check_size(self) -> None:
+            self._rows = self._rows.take(pa.array(self._index.values(), pa.int64()))
+            self._index = {key: row for row, key in enumerate(self._index)}
         needed = self._rows.nbytes + len(self._index) * _BYTES_PER_KEY
         if needed > self._spec.max_bytes:
             spec = self._spec
             raise ReferenceTooLargeError(
                 self._pipeline, spec.topic, len(self._index), needed, spec.max_bytes
             )
-
-    def _log_rejected(self, key: bytes, record: Record, rejection: tuple[str, str]) -> None:
-        _LOG.warning(
-            "%s: the record of %s at offset %d with key %r is no event of it, and its key has no "
-            "values: %s, %s",
-            *(self._pipeline, self._spec.topic, record.offset(), key, *rejection),
-        )

@@ -20,19 +20,15 @@ def log_changes(before: PipelineStatus, after: PipelineStatus) -> None:
         level = logging.ERROR if after.state in _FAILURES else logging.INFO
         _LOG.log(level, "The pipeline is %s%s", after.state, _because(after.reason))
     elif after.reason != before.reason:
-        _log_reason(before, after)
+        # While it runs, a pipeline has a reason only where it waits.
+        if after.state is not State.RUNNING:
+            _LOG.warning("The pipeline is %s%s", after.state, _because(after.reason))
+        elif after.reason:
+            _LOG.warning("The pipeline reads nothing until this has passed: %s", after.reason)
+        else:
+            _LOG.info("The pipeline reads again, this has passed: %s", before.reason)
     if after.paused_partitions != before.paused_partitions:
         _LOG.info("Paused partitions: %s", ", ".join(after.paused_partitions) or "none")
-
-
-def _log_reason(before: PipelineStatus, after: PipelineStatus) -> None:
-    """Logs why a pipeline waits: while it runs, it has a reason only then."""
-    if after.state is not State.RUNNING:
-        _LOG.warning("The pipeline is %s%s", after.state, _because(after.reason))
-    elif after.reason:
-        _LOG.warning("The pipeline reads nothing until this has passed: %s", after.reason)
-    else:
-        _LOG.info("The pipeline reads again, this has passed: %s", before.reason)
 
 
 def log_batch(

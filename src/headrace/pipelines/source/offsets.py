@@ -174,10 +174,6 @@ def split(ranges: Sequence[OffsetRange], min_tasks: int) -> list[OffsetRange]:
     pieces: list[OffsetRange] = []
     for range_ in ranges:
         count = max(1, min(range_.span, round(min_tasks * range_.span / total)))
-        pieces.extend(_cut(range_, count))
+        edges = [range_.start + range_.span * i // count for i in range(count + 1)]
+        pieces += [OffsetRange(range_.partition, low, high) for low, high in pairwise(edges)]
     return pieces
-
-
-def _cut(range_: OffsetRange, count: int) -> list[OffsetRange]:
-    edges = [range_.start + range_.span * i // count for i in range(count + 1)]
-    return [OffsetRange(range_.partition, low, high) for low, high in pairwise(edges)]

@@ -74,8 +74,10 @@ class Staging:
 
     def put(self, report: RangeReport) -> None:
         """Called once at the end of a read task; atomic."""
-        content = msgspec.json.encode(report)
-        storage.write_bytes_atomic(self._path(report.range), content, self._options)
+        partition, start, end = report.range.partition, report.range.start, report.range.end
+        name = f"{partition.topic}-{partition.partition}-{start}-{end}{_REPORT}"
+        path = storage.join(self._folder, name)
+        storage.write_bytes_atomic(path, msgspec.json.encode(report), self._options)
 
     def take(self, ranges: Iterable[OffsetRange]) -> list[RangeReport]:
         """Reports of the pieces of ``ranges``, in order of topic, partition and offset.
@@ -131,10 +133,6 @@ class Staging:
     def _names(self, ending: str) -> list[str]:
         names = storage.list_files(self._folder, self._options)
         return [name for name in names if name.endswith(ending)]
-
-    def _path(self, range_: OffsetRange) -> str:
-        name = f"{range_.partition.topic}-{range_.partition.partition}-{range_.start}-{range_.end}"
-        return storage.join(self._folder, f"{name}{_REPORT}")
 
     def _read(self, name: str) -> RangeReport:
         content = storage.read_bytes(storage.join(self._folder, name), self._options)

@@ -61,11 +61,23 @@ class _PlanReader:
     def _state(self, node: Any) -> Description:
         match node.nodeName():
             case "Aggregate":
-                return {"by": self._texts(node.groupingExpressions()), "values": self._values(node)}
+                results = items(node.aggregateExpressions())
+                values = (
+                    text for result in results for text in self._expressions.aggregates(result)
+                )
+                return {
+                    "by": self._texts(node.groupingExpressions()),
+                    "values": list(dict.fromkeys(values)),
+                }
             case "Deduplicate" | "DeduplicateWithinWatermark":
                 return {"by": self._texts(node.keys())}
             case "Join":
-                return self._join(node)
+                condition = node.condition()
+                return {
+                    "type": node.joinType().toString(),
+                    "on": self._expressions.text(condition.get()) if condition.isDefined() else "",
+                    "inputs": [self.sources(node.left()), self.sources(node.right())],
+                }
             case "FlatMapGroupsInPandasWithState":
                 return {"by": self._texts(node.groupingAttributes())}
             case "TransformWithStateInPySpark":
@@ -76,16 +88,3 @@ class _PlanReader:
 
     def _texts(self, expressions: Any) -> list[str]:
         return [self._expressions.text(expression) for expression in items(expressions)]
-
-    def _values(self, node: Any) -> list[str]:
-        results = items(node.aggregateExpressions())
-        values = (text for result in results for text in self._expressions.aggregates(result))
-        return list(dict.fromkeys(values))
-
-    def _join(self, node: Any) -> Description:
-        condition = node.condition()
-        return {
-            "type": node.joinType().toString(),
-            "on": self._expressions.text(condition.get()) if condition.isDefined() else "",
-            "inputs": [self.sources(node.left()), self.sources(node.right())],
-        }

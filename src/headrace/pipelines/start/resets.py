@@ -50,7 +50,11 @@ class Resets:
             NothingCommittedError: if the group has no offsets to begin at.
         """
         if start is Start.COMMITTED:
-            self._refuse_uncommitted()
+            group = self.pipeline.consumer_group
+            for source in self.pipeline.sources:
+                if not self.cluster.committed(group, source.topic.name):
+                    reason = f"consumer group {group} has committed nothing of {source.topic.name}"
+                    raise NothingCommittedError(self.pipeline.name, reason)
         return self._begun(self.following(), start.value)
 
     def to_table(self, *, accept_loss: bool) -> CurrentCheckpoint:
@@ -174,13 +178,6 @@ class Resets:
         spans = () if self.ledger is None else self.ledger.spans()
         return self.folder.following(max(*newest, *(span.checkpoint for span in spans)))
 
-    def _refuse_uncommitted(self) -> None:
-        group = self.pipeline.consumer_group
-        for source in self.pipeline.sources:
-            if not self.cluster.committed(group, source.topic.name):
-                reason = f"consumer group {group} has committed nothing of {source.topic.name}"
-                raise NothingCommittedError(self.pipeline.name, reason)
-
     def _recorded(self, store: PositionStore) -> list[SourceOffset]:
         """Returns the position of each topic. A topic that was recreated has none."""
         number = newest_checkpoint(self.pipeline.name, store)
@@ -198,24 +195,19 @@ class Resets:
             reason = f"{store.uri} records no offsets of {topic}, id {live.topic_id}"
             raise NothingCommittedError(self.pipeline.name, reason)
         positions = {partition.partition: at for partition, at in recorded.items()}
+        # Only epochs that the group committed with these positions show whether a log was
+        # truncated since.
+        committed = self.cluster.committed(self.pipeline.consumer_group, topic)
         return replace(
             latest,
             partitions=positions,
-            epochs=self._epochs(topic, positions),
+            epochs={
+                p: seen.epoch
+                for p, seen in committed.items()
+                if seen.offset == positions.get(p) and seen.epoch >= 0
+            },
             caught_up_ms=store.versions([ids.caught_up]).get(ids.caught_up, 0),
         )
-
-    def _epochs(self, topic: str, positions: Mapping[int, int]) -> dict[int, int]:
-        """Returns epochs of the leaders that reported ``positions``, if the group committed them.
-
-        They show whether a log was truncated since.
-        """
-        committed = self.cluster.committed(self.pipeline.consumer_group, topic)
-        return {
-            p: seen.epoch
-            for p, seen in committed.items()
-            if seen.offset == positions.get(p) and seen.epoch >= 0
-        }
 
     def _with_added(self, offset: SourceOffset) -> SourceOffset:
         """Takes the partitions in that the topic has got since, which a start may refuse."""

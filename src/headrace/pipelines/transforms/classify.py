@@ -68,7 +68,19 @@ class classify(Transform):  # noqa: N801  a verb, as the steps of users are
     @property
     def all_metrics(self) -> tuple[Metric, ...]:
         """The metrics of every ``classify``, and one for each class."""
-        return (*self.metrics, *(_metric(name) for name in self.rules))
+        return (
+            *self.metrics,
+            *(
+                Metric(
+                    _figure(name),
+                    "rows",
+                    f"rows of the class `{name}` of `classify`",
+                    "a step up or down: the events have changed, or the rule",
+                    is_counter=True,
+                )
+                for name in self.rules
+            ),
+        )
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Finds the rule of each row, counts it, and names it."""
@@ -102,13 +114,3 @@ class classify(Transform):  # noqa: N801  a verb, as the steps of users are
 
 def _figure(name: str) -> str:
     return f"classified_{name}_rows"
-
-
-def _metric(name: str) -> Metric:
-    return Metric(
-        _figure(name),
-        "rows",
-        f"rows of the class `{name}` of `classify`",
-        "a step up or down: the events have changed, or the rule",
-        is_counter=True,
-    )

@@ -79,7 +79,19 @@ class fan_out(Transform):  # noqa: N801  a verb, as the steps of users are
     @property
     def all_metrics(self) -> tuple[Metric, ...]:
         """The metrics of every ``fan_out``, and one for each stream."""
-        return (*self.metrics, *(_metric(name) for name in self.streams))
+        return (
+            *self.metrics,
+            *(
+                Metric(
+                    _figure(name),
+                    "rows",
+                    f"rows of the stream `{name}` of `fan_out`",
+                    "a step up or down: the events have changed, or the condition",
+                    is_counter=True,
+                )
+                for name in self.streams
+            ),
+        )
 
     keeps_lineage: ClassVar[bool] = True
 
@@ -121,13 +133,3 @@ class fan_out(Transform):  # noqa: N801  a verb, as the steps of users are
 
 def _figure(name: str) -> str:
     return f"streamed_{name}_rows"
-
-
-def _metric(name: str) -> Metric:
-    return Metric(
-        _figure(name),
-        "rows",
-        f"rows of the stream `{name}` of `fan_out`",
-        "a step up or down: the events have changed, or the condition",
-        is_counter=True,
-    )

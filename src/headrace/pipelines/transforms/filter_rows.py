@@ -70,7 +70,19 @@ class filter_rows(Transform):  # noqa: N801  a verb, as the steps of users are
     @property
     def all_metrics(self) -> tuple[Metric, ...]:
         """The metrics of every ``filter_rows``, and one for each reason."""
-        return (*self.metrics, *(_metric(reason) for reason in self.drop))
+        return (
+            *self.metrics,
+            *(
+                Metric(
+                    _figure(reason),
+                    "rows",
+                    f"rows that `filter_rows` dropped for the reason `{reason}`",
+                    "a step up or down: the events have changed, or the condition",
+                    is_counter=True,
+                )
+                for reason in self.drop
+            ),
+        )
 
     keeps_lineage: ClassVar[bool] = True
 
@@ -108,13 +120,3 @@ class filter_rows(Transform):  # noqa: N801  a verb, as the steps of users are
 
 def _figure(reason: str) -> str:
     return f"filtered_{reason}_rows"
-
-
-def _metric(reason: str) -> Metric:
-    return Metric(
-        _figure(reason),
-        "rows",
-        f"rows that `filter_rows` dropped for the reason `{reason}`",
-        "a step up or down: the events have changed, or the condition",
-        is_counter=True,
-    )

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from headrace.pipelines.join.events import Fingerprints, KeyedEvent
+from headrace.pipelines.join.events import Fingerprints, KeyedEvent, time_and_offset
 from headrace.pipelines.join.index.fingerprint_runs import (
     DamagedRunError,
     FingerprintRuns,
@@ -49,7 +49,7 @@ from headrace.runtime.files.durable_files import replace_file
 from headrace.runtime.files.file_locks import FileLock, open_lock_file
 
 if TYPE_CHECKING:
-    from rocksdict import Rdict, RdictIter
+    from rocksdict import RdictIter
 
 _T = TypeVar("_T")
 _MARKS = "marks.json"
@@ -170,10 +170,11 @@ class EarlierIndex:
         self._mark(replace(self.ingested, files=self.ingested.files.union(segments)))
         for range_ in by_range:
             self._prints[range_].delete_replaced()
-        max_files = self.max_files_of_a_range
-        self._compact(
-            [range_ for range_ in by_range if self._ranges[range_].file_count > max_files]
-        )
+        many = [r for r in by_range if self._ranges[r].file_count > self.max_files_of_a_range]
+        for range_ in many:
+            self._ranges[range_].merge_files()
+        if many:
+            self._mark(self.ingested)
 
     def mark_compacted(self, name: str) -> None:
         """Records a segment, by its name, that was made of segments whose events it holds."""
@@ -223,10 +224,11 @@ class EarlierIndex:
             if not indices:
                 continue
             with entries.reading() as opened:
-                events = [*_lasts_before(opened, [later[i] for i in indices], before_offset)]
+                cursor = opened.iter()
+                events = [_last_before(cursor, later[i], before_offset) for i in indices]
             for i, event in zip(indices, events, strict=True):
                 if event is not None and event.time_us >= since_us:
-                    lasts[i] = max(filter(None, (lasts[i], event)), key=_time_and_offset)
+                    lasts[i] = max(filter(None, (lasts[i], event)), key=time_and_offset)
         return lasts
 
     def _may_hold_newer(self, range_: Range, later: KeyedEvent, last: KeyedEvent | None) -> bool:
@@ -273,13 +275,6 @@ class EarlierIndex:
         if len(prints):
             self._prints[range_].add(prints)
         self._ranges[range_].ingest([file.entries for file in files])
-
-    def _compact(self, ranges: Sequence[Range]) -> None:
-        """Merges the files of ranges, each into one or few."""
-        if ranges:
-            for range_ in ranges:
-                self._ranges[range_].merge_files()
-            self._mark(self.ingested)
 
     def _drop(self, ranges: Sequence[Range]) -> None:
         for range_ in ranges:
@@ -338,7 +333,9 @@ def with_index(
         try:
             return use(EarlierIndex(folder, slice_us))
         except Exception as error:
-            if not _is_damage(error):
+            # RocksDB raises all of its errors as ``Exception`` itself.
+            is_rocksdb = type(error) is Exception and _DAMAGED.search(str(error)) is not None
+            if not (is_rocksdb or isinstance(error, DamagedRunError | OtherFilesError)):
                 raise
         (folder / _MARKS).unlink(missing_ok=True)
         for name in (_INDEX, _FINGERPRINTS):
@@ -360,20 +357,6 @@ def _locked(folder: Path, max_wait_seconds: float) -> Iterator[None]:
         os.close(file)
 
 
-def _is_damage(error: Exception) -> bool:
-    """Whether an index is damaged: RocksDB raises all of its errors as ``Exception`` itself."""
-    is_rocksdb = type(error) is Exception and _DAMAGED.search(str(error)) is not None
-    return is_rocksdb or isinstance(error, DamagedRunError | OtherFilesError)
-
-
-def _lasts_before(
-    entries: Rdict, later: Sequence[KeyedEvent], before_offset: int
-) -> Iterator[KeyedEvent | None]:
-    cursor = entries.iter()
-    for event in later:
-        yield _last_before(cursor, event, before_offset)
-
-
 def _last_before(entries: RdictIter, later: KeyedEvent, before_offset: int) -> KeyedEvent | None:
     prefix = key_prefix(later.key)
     entries.seek_for_prev(last_entry_key(prefix, later.time_us))
@@ -384,7 +367,3 @@ def _last_before(entries: RdictIter, later: KeyedEvent, before_offset: int) -> K
         entries.prev()
     entries.status()  # raises where it ends for an error
     return None
-
-
-def _time_and_offset(event: KeyedEvent) -> tuple[int, int]:
-    return event.time_us, event.offset

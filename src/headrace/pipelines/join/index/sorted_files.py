@@ -88,9 +88,15 @@ def sorted_files(events: KeyedEvents, slice_us: int, match: Match) -> list[Sorte
 
 
 def _contents(events: KeyedEvents, match: Match) -> tuple[bytes, bytes]:
-    names = map(entry_key, events.keys) if match is Match.ID else _last_entry_keys(events)
-    prints = packed(np.sort(events.fingerprints)) if match is Match.ID else b""
-    return sst_file(_entries(events, [*names])), prints
+    """Returns a file of RocksDB with the events, and the fingerprints of their keys."""
+    if match is Match.ID:
+        prints = packed(np.sort(events.fingerprints))
+        return sst_file(_entries(events, [*map(entry_key, events.keys)])), prints
+    names = [
+        key_prefix(event.key) + _TIME_OFFSET.pack(event.time_us + _MIDDLE, event.offset)
+        for event in events
+    ]
+    return sst_file(_entries(events, names)), b""
 
 
 def _entries(events: KeyedEvents, names: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -106,11 +112,6 @@ def _entries(events: KeyedEvents, names: Sequence[bytes]) -> Iterator[tuple[byte
         if place != _WHOLE:
             value = value[:place] + value[place + len(events.keys[i]) :]
         yield names[i], content[_HEAD.size * i : _HEAD.size * (i + 1)] + value
-
-
-def _last_entry_keys(events: KeyedEvents) -> Iterator[bytes]:
-    for event in events:
-        yield key_prefix(event.key) + _TIME_OFFSET.pack(event.time_us + _MIDDLE, event.offset)
 
 
 def sst_file(entries: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -218,7 +218,9 @@ class StateFolder:
             index.clear(state.id)
         held = index.ingested
         named = (held.files | held.compacted) & state.segments.keys()
-        index.rename(named.union(name for name in held.files if _is_ahead(name, at)))
+        index.rename(
+            named.union(name for name in held.files if SegmentName.parse(name).start >= at.earlier)
+        )
         missing = sorted(state.segments.keys() - index.ingested.files)
         # Many at once, since each range is opened then; no more than the memory of a task holds.
         part: dict[str, list[SortedFile]] = {}
@@ -290,10 +292,6 @@ def _given_up(files: frozenset[str], state: JoinState, at: JoinPosition, first_s
         return False
     parts = {digest for file in state.segments.values() for digest in file.parts}
     return any(segment.digest not in parts for segment in unnamed)
-
-
-def _is_ahead(name: str, at: JoinPosition) -> bool:
-    return SegmentName.parse(name).start >= at.earlier
 
 
 def _is_before(name: str, at: JoinPosition) -> bool:

@@ -164,7 +164,15 @@ class _Plan:
 
         def maps(cursors: Cursors) -> pa.Array:
             offsets, (keys, items), rows = _items(cursors, (KEYS, read))
-            _fall_back_if_repeated(cursors, rows, keys)
+            # Which value counts of a key that is there twice, the reader of single records
+            # knows.
+            pairs = (
+                pa.table({"row": rows, "key": keys})
+                .group_by(["row", "key"])
+                .aggregate([([], "count_all")])
+            )
+            repeated = pairs.filter(pc.greater(pairs["count_all"], 1))["row"].to_numpy()
+            cursors.needs_fallback[repeated] = True
             return pa.MapArray.from_arrays(offsets, keys, items, type=kind)
 
         return maps
@@ -253,12 +261,3 @@ def _items(cursors: Cursors, parts: Sequence[Read]) -> tuple[pa.Array, list[pa.A
     ends = np.cumsum(np.bincount(rows, minlength=len(cursors.at)))
     offsets = pa.array(np.append(0, ends).astype(np.int32))
     return offsets, [array.take(pa.array(order)) for array in arrays], rows[order]
-
-
-def _fall_back_if_repeated(cursors: Cursors, rows: Int64s, keys: pa.Array) -> None:
-    """Leaves maps that have a key twice to the other reader, which knows what value counts."""
-    pairs = (
-        pa.table({"row": rows, "key": keys}).group_by(["row", "key"]).aggregate([([], "count_all")])
-    )
-    repeated = pairs.filter(pc.greater(pairs["count_all"], 1))["row"].to_numpy()
-    cursors.needs_fallback[repeated] = True

@@ -42,19 +42,15 @@ def _texts(_writer: Schema, field: EventField) -> Read:
         try:
             array = binary.cast(pa.string())
         except pa.ArrowInvalid:
-            array = _utf8_alone(cursors, binary)
+            # Bytes that are no text fall back; in the array they are empty texts.
+            texts = [_text(value) for value in binary.to_pylist()]
+            cursors.fall_back(np.array([text is None for text in texts]))
+            array = pa.array([text or "" for text in texts], pa.string())
         if values is not None:
             cursors.fall_back(pc.invert(pc.is_in(array, values)).to_numpy(zero_copy_only=False))
         return array
 
     return read
-
-
-def _utf8_alone(cursors: Cursors, binary: pa.Array) -> pa.Array:
-    """Lets bytes that are no text fall back; they are empty ones in the array."""
-    texts = [_text(value) for value in binary.to_pylist()]
-    cursors.fall_back(np.array([text is None for text in texts]))
-    return pa.array([text or "" for text in texts], pa.string())
 
 
 def _text(value: bytes) -> str | None:

@@ -45,52 +45,30 @@ def decoder_for(
         UnknownFormatError: if ``record_format`` is none of the formats.
         ValueError: if there is no registry for Avro or Protobuf.
     """
+    if not isinstance(record_format, Raw | Json | JsonSchema | Avro | Protobuf):
+        raise UnknownFormatError(record_format)
+    if schema is None or isinstance(record_format, Raw):
+        from headrace.pipelines.source.decode.raw import RawDecoder
+
+        return RawDecoder()
     match record_format:
-        case Raw():
-            return _raw_decoder()
         case Json():
-            return _raw_decoder() if schema is None else _json_decoder(schema, needed)
+            from headrace.pipelines.source.decode.json_events import JsonDecoder
+
+            return JsonDecoder(schema, needed)
         case JsonSchema():
-            return _raw_decoder() if schema is None else _json_schema_decoder(schema, needed)
+            from headrace.pipelines.source.decode.json_events import JsonSchemaDecoder
+
+            return JsonSchemaDecoder(schema, needed)
         case Avro():
-            return _raw_decoder() if schema is None else _avro_decoder(schema, registry, needed)
+            from headrace.events.avro.references import AvroSchemas
+            from headrace.pipelines.source.decode.avro import AvroDecoder
+
+            return AvroDecoder(schema, AvroSchemas(_lookup(Avro.registry_kind, registry)), needed)
         case Protobuf():
-            return _raw_decoder() if schema is None else _protobuf_decoder(schema, registry)
-        case _:
-            raise UnknownFormatError(record_format)
+            from headrace.pipelines.source.decode.protobuf import ProtobufDecoder
 
-
-def _raw_decoder() -> Decoder:
-    from headrace.pipelines.source.decode.raw import RawDecoder
-
-    return RawDecoder()
-
-
-def _json_decoder(schema: EventSchema, needed: Collection[str] | None) -> Decoder:
-    from headrace.pipelines.source.decode.json_events import JsonDecoder
-
-    return JsonDecoder(schema, needed)
-
-
-def _json_schema_decoder(schema: EventSchema, needed: Collection[str] | None) -> Decoder:
-    from headrace.pipelines.source.decode.json_events import JsonSchemaDecoder
-
-    return JsonSchemaDecoder(schema, needed)
-
-
-def _avro_decoder(
-    schema: EventSchema, registry: SchemaRegistrySettings | None, needed: Collection[str] | None
-) -> Decoder:
-    from headrace.events.avro.references import AvroSchemas
-    from headrace.pipelines.source.decode.avro import AvroDecoder
-
-    return AvroDecoder(schema, AvroSchemas(_lookup(Avro.registry_kind, registry)), needed)
-
-
-def _protobuf_decoder(schema: EventSchema, registry: SchemaRegistrySettings | None) -> Decoder:
-    from headrace.pipelines.source.decode.protobuf import ProtobufDecoder
-
-    return ProtobufDecoder(schema, _lookup(Protobuf.registry_kind, registry))
+            return ProtobufDecoder(schema, _lookup(Protobuf.registry_kind, registry))
 
 
 def _lookup(

@@ -270,14 +270,11 @@ class Planner:
             return dict(live.latest)
         if start == Start.EARLIEST:
             return dict(live.earliest)
-        committed = self._committed()
-        return {p: max(first, committed.get(p, first)) for p, first in live.earliest.items()}
-
-    def _committed(self) -> dict[int, int]:
-        """Returns the group's offsets, or where the log was cut before them."""
         cluster, topic = self._spec.cluster, self._spec.topic
-        committed = cluster.committed(self._spec.consumer_group, topic)
-        return {p: at.offset for p, at in committed.items()} | dict(cluster.cuts(topic, committed))
+        seen = cluster.committed(self._spec.consumer_group, topic)
+        # Where a log was truncated since the group committed, other records have these offsets.
+        committed = {p: at.offset for p, at in seen.items()} | dict(cluster.cuts(topic, seen))
+        return {p: max(first, committed.get(p, first)) for p, first in live.earliest.items()}
 
     def _allocate(
         self, start: SourceOffset, ceiling: Mapping[int, int], stopped: frozenset[int]
