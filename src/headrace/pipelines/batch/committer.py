@@ -1,13 +1,28 @@
 """The end of a batch: dead letters, ledger, side table, the sink's commit, committed offsets.
 
-They follow one another in this order.
+They follow one another in this order. The sink's commit says that the batch is done, and a batch
+that is done is not read again: so all that must not be lost comes before it, and all that must not
+be ahead of it comes after.
 
-What a crash repeats: the whole batch, from the same offsets. Dead letters that were already
-written are looked up and skipped, those of derived rows only while the process lives
-(:mod:`headrace.pipelines.batch.derived_letters`). A batch that the sink holds already is known by
-its offsets (:mod:`headrace.pipelines.batch.positions`) and adds nothing, unless the sink records no
-positions. What a crash between the commits repeats, :mod:`headrace.pipelines.late_data` says.
-Committing offsets again changes nothing.
+=================== ============================================================================
+a crash behind      costs
+=================== ============================================================================
+the dead letters    a look-up of them: the repeated batch skips those that are written, those of
+                    derived rows only while the process lives
+                    (:mod:`headrace.pipelines.batch.derived_letters`)
+the ledger's entry  nothing: it counts when the sink holds its batch, and is replaced
+the side table      nothing: it knows the batch by its id. If it records no positions, it gets the
+                    late events of one batch twice (:mod:`headrace.pipelines.late_data`); in the
+                    other order they would be lost
+the feedback        nothing: the repeated batch begins with the clocks from before. In the other
+                    order, the planner would lack the clocks of a batch that is not read again
+the sink's commit   nothing: the batch is known by its offsets
+                    (:mod:`headrace.pipelines.batch.positions`) and adds nothing, unless the sink
+                    records no positions. Kafka's tools show a lag until the next batch. In the
+                    other order, offsets ahead of the table would hide records from a reset to them
+=================== ============================================================================
+
+What is repeated is the whole batch, from the same offsets.
 """
 
 from __future__ import annotations
@@ -189,7 +204,6 @@ class BatchCommitter:
             manifest = Manifest.of(frame.collect())
             reports = self._reports(manifest, planned)
             committed = self._commit_batch(manifest, reports, planned)
-        # After the commit: offsets ahead of the table would hide records from a reset to them.
         self._group.show(planned.positions, planned.epochs)
         self._staging.clear()
         tombstones = sum(report.tombstones for report in reports)
@@ -245,7 +259,7 @@ class BatchCommitter:
         if missing and not self._pipeline.is_fused and self._pipeline.join is None:
             _LOG.warning(
                 "%s: a step has not read %d of its input ranges to their ends, %s first; they are "
-                "read once more for their dead letters",
+                "read again for their dead letters",
                 self._pipeline.name,
                 len(missing),
                 missing[0],
@@ -262,7 +276,7 @@ class BatchCommitter:
     def _commit_batch(
         self, manifest: Manifest, reports: Sequence[RangeReport], planned: PlannedBatch
     ) -> CommittedBatch:
-        """Dead letters first: the sink's commit is what says that the batch is done."""
+        """Writes and commits what the tasks left, in the order that the module gives."""
         self._derived.begin(self._checkpoint.uri, planned.batch_id)
         is_fused = self._pipeline.is_fused
         steps = StepReport() if is_fused else self._staging.take_steps(planned.batch_id)
@@ -290,7 +304,6 @@ class BatchCommitter:
                 reports, planned, watermark_us, reject_in_side_table
             )
             rejected_late = len(rejected)
-        # Before the commit: a batch that the sink holds is not read again.
         self._state.write_feedback(
             self._checkpoint.uri, planned.batch_id, feedback, _offsets(planned.ends)
         )
@@ -360,7 +373,7 @@ class BatchCommitter:
         """Whether the batch changes anything: rows, a position, or what the ledger counts.
 
         The first one of a checkpoint counts as a change: it records where the checkpoint began,
-        from where another machine goes on if this one is lost.
+        from where another machine continues if this one is lost.
         """
         if manifest.pieces or not self._positions.are_recorded(planned):
             return True
@@ -388,7 +401,7 @@ class BatchCommitter:
         watermark_us: int,
         reject: Reject,
     ) -> Mapping[str, int]:
-        """Before the main commit, which says that the batch is done; returns its figures."""
+        """Commits late and unmatched events into the side table; returns its figures."""
         if self._side_table is None:
             return {}
         pieces = _side_pieces(reports)

@@ -14,6 +14,8 @@ from headrace.kafka.client.offsets import commit_offsets
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.pipelines")
+# Batches may come ten times a second, and what is wrong (an ACL, another subscriber) lasts until an
+# operator acts: a line a minute shows that it lasts, and leaves the log readable.
 _WARN_INTERVAL_SECONDS = 60.0
 
 
@@ -30,7 +32,7 @@ class GroupOffsets:
     ) -> None:
         """Commits ``positions``; warns, once a minute at most, when the cluster does not take them.
 
-        It may be away, the group may need an ACL, or others may subscribe with this group.
+        It may be unreachable, the group may need an ACL, or others may subscribe with this group.
 
         Args:
             positions: the next record to read.

@@ -162,6 +162,7 @@ class JoinReader:
         if self._tally is not None and self._earlier_tally is not None:
             self._tally.joined(joined)
             self._earlier_tally.joined(joined, earlier)
+        # With a sink of their own, unmatched events are written here and are not among the rows.
         unmatched = joined.unmatched
         if self._unmatched is not None:
             for pairs in in_parts([], unmatched):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# Of the events of a batch, so many must have reached a time; :mod:`headrace.pipelines.late_data`.
 _SHARE = 0.01
 _SHARES = (_SHARE, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0)
 _MIN_EVENTS = 2
@@ -37,8 +38,7 @@ class EventClock:
             return self
         # A producer whose clock is ahead in all its events moves the clock to now, and no further.
         said = min(reached(samples), planned_us)
-        # One event can't be told from one of a wrong clock, so it counts as far as its neighbour
-        # goes.
+        # A single event may be one of a wrong clock, so it counts as far as its neighbour goes.
         is_alone = sum(events for _, events in samples) < _MIN_EVENTS
         if is_alone and self.last_us is None:
             return EventClock(self.event_us, said)

@@ -55,7 +55,7 @@ class HopComparison:
         Args:
             entries: in any order.
             bounds: of the pipeline.
-            reprocessed: what was read once more.
+            reprocessed: what was read again.
             has_steps: whether there are steps before the sink.
             is_join: whether the events that were read go through a join.
             recorded: the positions of each checkpoint in the sink.
@@ -197,6 +197,8 @@ class HopComparison:
             self._coverage.unknown_before: "the table may hold rows that are not in the ledger",
             self._counted_otherwise_before: "events were counted by another event_id or event_time",
         }
+        # Events that were counted by other fields are in other windows, or have other hashes, than
+        # the rows of a recount: a changed time moves them to any window, a changed id does not.
         before = max(reasons)
         return reasons[before] if before and (start is None or start < before) else ""
 
@@ -208,6 +210,7 @@ class HopComparison:
         self, start: int | None, recount: Recount | None, side_recount: Recount | None
     ) -> str:
         """Why it is not known whether a window balances, as a sentence; empty: it is."""
+        # The first of these reasons that applies: each makes the comparisons after it meaningless.
         if self._uncounted(start):
             return self._total.uncounted
         others = self._other_rows_reason(start)

@@ -100,6 +100,7 @@ class _Checkpoint:
         """
         first, last = self._entries[0], self._entries[-1]
         begins_ledger = bool(first.unknown_before)
+        # The entry with which the ledger began says nothing of what was read before it.
         began: dict[str, dict[int, int]] = {}
         for range_ in () if begins_ledger else first.began:
             began.setdefault(range_.topic, {})[range_.partition] = range_.start
@@ -108,6 +109,8 @@ class _Checkpoint:
             self._take(entry, before.positions, is_next=before.last + 1 == entry.first)
         for id_, at in recorded.items():
             read_to = self._next_offset(id_, last.positions)
+            # Where the last batch has planned up to there, its tasks have not read that. All else
+            # beyond the entries was read by batches that have none.
             if read_to is not None and at > read_to:
                 beyond, planned = EntryRange(*id_, read_to, at), last.positions.get(id_[0], {})
                 if planned.get(id_[2]) == at:

@@ -18,6 +18,7 @@ from headrace.pipelines.ledger.entry import (
 from headrace.storage import files as storage
 from headrace.storage.files import NO_OPTIONS, Options
 
+# A driver merges once in 64 batches, so that one repeat is rare, and several are a defect.
 _ATTEMPTS = 5
 _Content = TypeVar("_Content")
 
@@ -99,6 +100,7 @@ class LedgerFolder:
 
         They are of a history that was ended by putting an older copy of the sink in place.
         """
+        # The batch replaces an entry of its own, but none that was merged from others, too.
         ended = [
             span
             for span in self._all_spans()
@@ -106,6 +108,7 @@ class LedgerFolder:
             and (span.last > batch_id or (span.last == batch_id and span.level))
         ]
         for span in ended:
+            # What was merged of batches before the cut still counts, as entries of their own.
             for part in self._parts(span) if span.first <= batch_id and span.level else ():
                 if part.last < batch_id or part.first == batch_id == part.last:
                     self.write(part)
@@ -142,10 +145,10 @@ class LedgerFolder:
             raise SinkError(self._at(name), reason) from error
 
     def _delete(self, spans: Iterable[Span]) -> None:
-        # The parts last: without them, an entry that is still there could not be divided.
-        gone = list(spans)
-        storage.delete_files(self.uri, [span.name for span in gone], self._options)
-        parts = [span.parts_name for span in gone if span.level]
+        # The parts last: a crash in between must not leave an entry that can't be divided.
+        merged_spans = list(spans)
+        storage.delete_files(self.uri, [span.name for span in merged_spans], self._options)
+        parts = [span.parts_name for span in merged_spans if span.level]
         storage.delete_files(self.uri, parts, self._options)
 
     def _at(self, name: str) -> str:

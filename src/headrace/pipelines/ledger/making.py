@@ -250,6 +250,7 @@ class _PipelineReconciliation:
             partitions = [
                 partition for topic in live.values() for partition in topic.all_partitions
             ]
+            # A topic that does not begin at 0 has lost letters, and can't be compared.
             if any(earliest for earliest, _ in watermarks(config, partitions).values()):
                 return LetterRecount(unknown="dead letters were deleted by their topic's retention")
             scanned = (letter for topic in topics for letter in scan(config, topic))

@@ -25,6 +25,7 @@ from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.start.checkpoint import PlannedBatch
 from headrace.sinks.api import CommitRejection
 
+# A listing stays short: at most 127 entries of single batches, and 63 of each level of merged ones.
 MERGED_AT_ONCE = 64
 # Entries of so many batches are single ones: a reader leaves out what was merged with entries of
 # batches that were committed after it had looked which ones count.

@@ -23,7 +23,7 @@ from headrace.pipelines.ledger.entry import EntryRange
 from headrace.storage import files as storage
 from headrace.storage.files import NO_OPTIONS, Options
 
-_MAX_CHANGES = 10
+_MAX_CHANGES = 10  # all their subsets are tried: a thousand, in milliseconds
 
 
 @dataclass(frozen=True)

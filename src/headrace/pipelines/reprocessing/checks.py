@@ -24,7 +24,7 @@ class ReprocessableSink(Sink, Reprocessable):
 
 
 def refuse_inexact(pipeline: Pipeline, others: Sequence[str]) -> None:
-    """Checks the declaration of a pipeline that is to be reprocessed.
+    """Checks the declaration of a pipeline that must be reprocessed exactly.
 
     Args:
         pipeline: its declaration.
@@ -33,6 +33,7 @@ def refuse_inexact(pipeline: Pipeline, others: Sequence[str]) -> None:
     Raises:
         ReprocessRefusedError: if the outcome could be another one than that of the live pipeline.
     """
+    # Why each is refused: the table in :mod:`headrace.pipelines.reprocessing`.
     if pipeline.join is not None:
         raise _refused(pipeline, "its source is a Join, whose state depends on the records before")
     if len(pipeline.sources) > 1:

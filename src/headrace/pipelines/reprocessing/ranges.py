@@ -87,17 +87,19 @@ def planned_ranges(
     """
     partitions = {p: TopicPartition(topic, p) for p in sorted(taken) if p in live.latest}
     starts, ends = (_offsets(client, partitions, live, at) for at in (times.start, times.end))
+    # The first record that is left lies in the range, or behind it: of those before, which
+    # retention has removed, some may have been in the range.
     expired = [p for p in partitions if 0 < live.earliest[p] >= starts[p]]
     if expired and not accept_loss:
         raise _expired(client, topic, live, expired)
     ranges = []
     for p, partition in partitions.items():
         start, end = starts[p], min(ends[p], taken[p])
-        gone = live.earliest[p] if p in expired else 0
+        removed = live.earliest[p] if p in expired else 0
         left = max(ends[p] - max(end, start), 0)
-        if end > start or gone or left:
+        if end > start or removed or left:
             name = f"{partition.topic}/{p}"
-            ranges.append(PlannedRange(name, start, max(start, end), gone, left))
+            ranges.append(PlannedRange(name, start, max(start, end), removed, left))
     return ranges
 
 

@@ -129,8 +129,7 @@ def allocate_batch(
 ) -> dict[int, int]:
     """Ends of the next batch: the same share of each partition's backlog, within both limits.
 
-    Paused partitions stay where they are. A partition with a backlog gets at least one
-    record, so that a large neighbour can't starve it.
+    A partition with a backlog gets at least one record, so that a large neighbour can't starve it.
 
     Args:
         start: where the batch begins.
@@ -147,6 +146,8 @@ def allocate_batch(
     bytes_ = sum(count * mean_bytes[p] for p, count in backlog.items() if count)
     if records <= max_records and bytes_ <= max_bytes:
         return {p: start[p] + backlog[p] for p in start}
+    # One share for all: they catch up at the same time, so event time advances evenly in all of
+    # them. Rounding down keeps to both limits, but for the one record of each partition.
     share = min(max_records / records, max_bytes / bytes_ if bytes_ else 1.0)
     return {p: start[p] + (max(1, int(backlog[p] * share)) if backlog[p] else 0) for p in start}
 

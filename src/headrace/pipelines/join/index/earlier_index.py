@@ -56,7 +56,7 @@ _MARKS = "marks.json"
 _INDEX = "index"
 _FINGERPRINTS = "fingerprints"
 _DAMAGED = re.compile("Corruption|No such file or directory")
-_LOCK_POLL_SECONDS = 0.05
+_LOCK_POLL_SECONDS = 0.05  # a try is one system call
 
 
 class Range(NamedTuple):

@@ -185,6 +185,7 @@ class StateFolder:
                 for name, file in sorted(files.items())
                 if file.level == level and file.size <= MAX_COMPACTED_BYTES // COMPACTION_FAN_IN
             }
+            # Level by level, so that the new file of one may be the last that the next one lacks.
             if len(small) >= COMPACTION_FAN_IN:
                 names = [SegmentName.parse(name) for name in small]
                 start, end = min(at.start for at in names), max(at.end for at in names)
@@ -192,6 +193,7 @@ class StateFolder:
                 read = [file for name in small for file in self._read_segment(name)]
                 read = [file for file in read if file.newest >= first_slice]
                 name, segment = self.write_segment(start, end, read, facts, level + 1)
+                # Before the state names it: in the other order, a crash has it ingested again.
                 index.mark_compacted(name)
                 parts = {digest for file in small.values() for digest in file.parts}
                 parts.update(at.digest for at in names)

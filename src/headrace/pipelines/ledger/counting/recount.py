@@ -72,6 +72,7 @@ def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ())
     if rule.event_time in changed:
         return _changed_times(rule)
     named = [name for name in rule.columns if name in {*snapshot.column_names} - {*changed}]
+    # Rows are counted by any column where the ledger's own are not in the table.
     columns = named or snapshot.column_names[:1]
     if not columns:
         return Recount(failure="the table has no column whose values can be read as they were")

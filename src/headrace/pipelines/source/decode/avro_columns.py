@@ -95,6 +95,7 @@ class _Plan:
         """Returns what reads a record: an array of each field of the class."""
         if kind_of(writer) not in ("record", "error"):
             raise NotInColumnsError(f"it has Avro's {kind_of(writer):.60} for a class")
+        # Fields come in the order in which they were written, whichever the class has.
         parts = {part["name"]: part["type"] for part in writer["fields"]}
         if len(parts) < len(writer["fields"]):
             raise NotInColumnsError(f"two fields of {writer['name']!r} have one name")
@@ -197,7 +198,7 @@ class _Plan:
         return read_present
 
     def _skip(self, writer: Schema, outer: Sequence[str]) -> Skip:
-        """Returns what moves on after a value that the class does not have."""
+        """Returns what skips a value that the class does not have."""
         if isinstance(writer, list):
             return self._skip_union(writer, outer)
         writer, outer = self.defined(writer, outer)

@@ -33,12 +33,14 @@ from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.state import SourceState, SourceView
 from headrace.runtime.clock import now_in_ms
 
-# A partition without new records for so long is shown as idle; it changes nothing else.
+# A partition without new records for so long is shown as idle; it changes nothing else. It is as
+# long as the longest pause between polls, so that one poll which has found nothing is not enough.
 IDLE_AFTER_SECONDS = 10.0
 SLOW_AFTER_SECONDS = 3.0  # a look at a topic takes milliseconds, an election about a second
 UNKNOWN_BYTES = 50_000.0  # of a record: high, as a first batch too large is repeated whole
-TARGET_PAUSE_SECONDS = 0.5
-TARGET_GRACE_SECONDS = 90.0  # beyond that of a log that ends before the checkpoint
+TARGET_PAUSE_SECONDS = 0.5  # an election takes about a second, and a run with an end waits for it
+# Longer than the grace of a log that ends before the checkpoint, whose error says more.
+TARGET_GRACE_SECONDS = 90.0
 
 
 class Planner:
@@ -108,10 +110,10 @@ class Planner:
 
         Args:
             start: of the batch.
-            at_once: take what is there, without waiting for more.
+            at_once: take what the topic holds, without waiting for more.
 
         Raises:
-            RefusedError: if going on would lose or repeat records.
+            RefusedError: if to continue would lose or repeat records.
             BrokerUnreachableError: in a run with a target, if the broker does not respond, or the
                 target is not there.
         """
@@ -139,7 +141,7 @@ class Planner:
         # This process has just looked at the topic for a batch that it planned itself.
         refusal = None if end == self._planned else self._refusal(start, end)
         pieces = split(ranges_between(start, end), self._spec.min_tasks)
-        # Asked for after the ends: a replay notes its window before it sends the first record.
+        # Read after the ends: a replay notes its window before it sends the first record.
         windows = self._spec.cluster.replay_windows(self._spec.topic) if pieces else {}
         tasks = [
             ReadRange(
@@ -165,12 +167,16 @@ class Planner:
             self._check.check(end)
         except RefusedError as error:
             return error
-        # Spark repeats a batch without asking for the next one, which may be a minute away.
+        # Spark repeats a batch without asking for the next one, which may be a minute later.
         self._observe(start, live)
         return None
 
     def _toward(self, start: SourceOffset, target: Mapping[int, int]) -> SourceOffset:
-        """Spark takes ``start`` for the end of the run: not before the target is reached."""
+        """Returns the end of the next batch of a run with a target.
+
+        Spark takes ``start`` for the end of the run, so it is returned only at the target. A broker
+        that lags behind after an election is waited for: else the run would end too early.
+        """
         deadline = time.monotonic() + TARGET_GRACE_SECONDS
         while True:
             live = self._look(start)
@@ -185,7 +191,7 @@ class Planner:
             time.sleep(TARGET_PAUSE_SECONDS)
 
     def _missing(self, end: SourceOffset, live: LivePositions, target: Mapping[int, int]) -> str:
-        """What of the target, or of what was read, the topic does not have; nothing when it has."""
+        """Returns what of the target, or of what was read, the topic lacks; empty: nothing."""
         for p in sorted(target.keys() - self._stopped()):
             position, latest = end.partitions.get(p, 0), live.latest.get(p, 0)
             if position < target[p] or latest < position:
@@ -212,7 +218,7 @@ class Planner:
             self._pause.prolong()
             return self._heartbeat(start)
         found_since = self._pause.end()
-        # More is there than one batch takes: waiting would only make the next ones later.
+        # The topic holds more than one batch takes: waiting would only make the next ones later.
         behind = any(upto.get(p, at) > at for p, at in ends.items() if p not in stopped)
         if not at_once and not behind and self._should_wait(start, ends, found_since):
             return start
@@ -323,7 +329,7 @@ class Planner:
         self._state.write_view(self._spec.topic, view)
 
     def _heartbeat(self, start: SourceOffset) -> SourceOffset:
-        """An input with nothing to read says how far the others are, so time goes on."""
+        """Returns the offset of an idle input at the time of the others, so that time advances."""
         after = self._spec.heartbeat_after_us / 1e6
         now = time.monotonic()
         if not after or any(now - since < after for since in self._quiet_since.values()):

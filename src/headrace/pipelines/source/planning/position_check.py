@@ -1,4 +1,4 @@
-"""Checks a topic before each batch, and refuses where going on would lose or repeat records."""
+"""Checks a topic before each batch, and refuses where to continue would lose or repeat records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from headrace.pipelines.source.offsets import NOTHING_READ, SourceOffset
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.runtime.clock import now_in_ms
 
-EARLIEST_INTERVAL_SECONDS = 30.0  # a record that is deleted meanwhile fails the task that reads it
+# First offsets cost another request for each look at the topic, and move slowly. A record that is
+# deleted between two of these looks fails the task that reads it, so none is lost unnoticed.
+EARLIEST_INTERVAL_SECONDS = 30.0
+# Twice replica.lag.time.max.ms: by then a new leader has dropped followers that hold back the end
+# which it reports, and an end before what was read means that records were lost.
 TRUNCATION_GRACE_SECONDS = 60.0
 
 
@@ -38,7 +42,7 @@ class PositionCheck:
         Raises:
             BrokerUnreachableError: if the broker does not respond.
             TopicMissingError: if there is no such topic.
-            RefusedError: if it is another topic, or records at ``start`` are gone.
+            RefusedError: if it is another topic, or records at ``start`` were deleted.
         """
         asked_at = self._earliest_at
         live = self._live(start)
@@ -88,7 +92,7 @@ class PositionCheck:
                 raise DeletesExpiredError(topic, p, at, kept_ms, self._spec.pipeline)
 
     def _refuse_cut(self, start: SourceOffset, live: LivePositions) -> None:
-        """Asks for truncation where the leader has changed: no other event truncates a log."""
+        """Refuses a truncated log; asks only about new leaders, as nothing else truncates one."""
         newly_led = {
             p: at
             for p, at in start.seen.items()
