@@ -78,8 +78,8 @@ from headrace.ledger.sums import Fate, Hop
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.batch.commit_rows import commit_rows
 from headrace.pipelines.batch.manifest import Manifest
-from headrace.pipelines.graph import RunContext, source_spec
 from headrace.pipelines.late_data.rule import LateRule
+from headrace.pipelines.rows import RunContext, source_spec
 from headrace.pipelines.rules import pipeline_faults
 from headrace.pipelines.source.datasource import RangesReader, row_schema, spark_schema
 from headrace.pipelines.source.reading.reader import ReadRange

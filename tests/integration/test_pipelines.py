@@ -632,7 +632,7 @@ def test_duplicates_over_two_topics_are_dropped_by_the_watermark_that_sources_de
 def test_an_idle_input_does_not_freeze_the_time_of_the_others(flow, monkeypatch):
     from pyspark.sql import functions as F  # noqa: N812
 
-    monkeypatch.setattr("headrace.pipelines.graph.HEARTBEAT_AFTER_US", 1_000_000)
+    monkeypatch.setattr("headrace.pipelines.rows.HEARTBEAT_AFTER_US", 1_000_000)
     silent = second_topic(flow)
     stop = threading.Event()
 

@@ -146,9 +146,9 @@ class LedgerFolder:
 
     def _delete(self, spans: Iterable[Span]) -> None:
         # The parts last: a crash in between must not leave an entry that can't be divided.
-        merged_spans = list(spans)
-        storage.delete_files(self.uri, [span.name for span in merged_spans], self._options)
-        parts = [span.parts_name for span in merged_spans if span.level]
+        deleted = list(spans)
+        storage.delete_files(self.uri, [span.name for span in deleted], self._options)
+        parts = [span.parts_name for span in deleted if span.level]
         storage.delete_files(self.uri, parts, self._options)
 
     def _at(self, name: str) -> str:

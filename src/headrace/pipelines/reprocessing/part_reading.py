@@ -13,8 +13,8 @@ from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.batch.manifest import Manifest, arrow_writer, manifest_schema
 from headrace.pipelines.declaration import Pipeline
-from headrace.pipelines.graph import RunContext, load, source_spec, stepped_rows
 from headrace.pipelines.reprocessing.checks import ANEW
+from headrace.pipelines.rows import RunContext, load, source_spec, stepped_rows
 from headrace.pipelines.source.datasource import range_source, row_schema
 from headrace.pipelines.source.offsets import split
 from headrace.pipelines.source.planning.packs import packs

@@ -19,7 +19,6 @@ from headrace.pipelines.batch.limit_check import LimitCheck
 from headrace.pipelines.batch.manifest import Manifest, derived_letter
 from headrace.pipelines.batch.positions import CheckpointIds
 from headrace.pipelines.declaration import Pipeline
-from headrace.pipelines.graph import RunContext
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.references.positions import announce
 from headrace.pipelines.reprocessing.checks import refuse_older_topic, reprocessable_sink
@@ -27,6 +26,7 @@ from headrace.pipelines.reprocessing.part import ReprocessedPart
 from headrace.pipelines.reprocessing.part_reading import PartReader
 from headrace.pipelines.reprocessing.plan import Observe, ReprocessPlan, ReprocessProgress
 from headrace.pipelines.reprocessing.ranges import cut_into_parts
+from headrace.pipelines.rows import RunContext
 from headrace.pipelines.run.lifecycle_log import log_dead_letters
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.staging import driver_staging
@@ -63,7 +63,11 @@ class Reprocessing:
     ) -> None:
         self._spark, self._pipeline, self._plan = spark, pipeline, plan
         self._cluster = KafkaCluster(context.client)
-        self._context = replace(context, staging=_staging(context, pipeline))
+        # A folder that no run of the pipeline empties; the lock is held, so it can be emptied
+        # here.
+        folder = driver_staging(context.lake, pipeline.name, context.state / "reprocess")
+        storage.delete(folder, context.storage)
+        self._context = replace(context, staging=folder)
         [self._source] = pipeline.sources
         self._reader = PartReader(
             spark, pipeline, self._context, topic_id=plan.topic_id, tasks=plan.tasks
@@ -208,10 +212,3 @@ class Reprocessing:
             self._ledger.write(part.entry(self._plan, topic, settings.window_seconds, changes))
         else:  # there may be one of a history that an older copy of the sink has ended
             self._ledger.forget(part.number)
-
-
-def _staging(context: RunContext, pipeline: Pipeline) -> str:
-    """Empties and returns a folder that no run of the pipeline empties; the lock is held."""
-    folder = driver_staging(context.lake, pipeline.name, context.state / "reprocess")
-    storage.delete(folder, context.storage)
-    return folder

@@ -21,10 +21,11 @@ from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import Start
 from headrace.pipelines.batch.committer import BatchResult
 from headrace.pipelines.declaration import Pipeline
-from headrace.pipelines.graph import Graph, RunContext, build
+from headrace.pipelines.graph import Graph, build
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
+from headrace.pipelines.rows import RunContext
 from headrace.pipelines.run.figures import RunFigures
 from headrace.pipelines.run.lifecycle_log import log_changes
 from headrace.pipelines.source.staging import driver_staging
@@ -127,16 +128,13 @@ class PipelineRun:
         """Starts the query when it is due, restarts it when it failed, keeps the figures."""
         if not self.progress.has_ended:
             with logging_about(self._subject):
-                self._poll()
-
-    def _poll(self) -> None:
-        if self._query is None:
-            self._start_when_due()
-        elif not self._query.isActive:
-            self._ended(self._query.exception())
-        else:
-            self._figures.take_reports(self._query)
-            self._refresh_figures()
+                if self._query is None:
+                    self._start_when_due()
+                elif not self._query.isActive:
+                    self._ended(self._query.exception())
+                else:
+                    self._figures.take_reports(self._query)
+                    self._refresh_figures()
 
     def stop(self) -> None:
         """Lets the current batch end, within a grace, then stops the query."""
@@ -146,42 +144,40 @@ class PipelineRun:
     def _stop(self) -> None:
         query, self._query = self._query, None
         if query is not None and query.isActive:
-            _await_idle(query)
+            deadline = time.monotonic() + STOP_GRACE_SECONDS
+            while query.isActive and query.status["isTriggerActive"]:
+                if time.monotonic() >= deadline:
+                    break
+                time.sleep(POLL_INTERVAL_SECONDS)
             query.stop()
             self._figures.take_reports(query)
             self._refresh_figures()
         self._lock.release()
-        self._close_sink()
-        if not self.progress.has_ended:
-            self._update_progress(state=State.STOPPED)
-
-    def _close_sink(self) -> None:
-        """Closes the sinks; work beside the batches is finished after a run that has caught up."""
         if self._graph is not None:
+            # Work beside the batches, such as merging files, ends only if the run has caught up.
             done = self.progress.state is State.FINISHED
             self._graph.close(FINISH_SECONDS if done else 0.0)
             self._update_progress(figures=self._own_figures())
             self._graph = None
+        if not self.progress.has_ended:
+            self._update_progress(state=State.STOPPED)
 
     def _start_when_due(self) -> None:
         if time.monotonic() < self._start_at:
             return
         try:
-            self._take_lock()
+            self._lock.acquire()
+            if not self._has_locked:
+                self._has_locked = True
+                # In place of what a driver that was killed has left.
+                with self._guard:
+                    self._status.write(self.progress)
             self._forget_backlog()
             self._query = self._started()
         except Exception as error:  # noqa: BLE001  whatever it was, the pipelines beside it go on
             self._failed(error)
         else:
             self._update_progress(state=State.RUNNING, reason="")
-
-    def _take_lock(self) -> None:
-        self._lock.acquire()
-        if not self._has_locked:
-            self._has_locked = True
-            # In place of what a driver that was killed has left.
-            with self._guard:
-                self._status.write(self.progress)
 
     def _forget_backlog(self) -> None:
         """An earlier planner saw it; it is not known until that of the next query has looked."""
@@ -329,9 +325,3 @@ class PipelineRun:
                 if self._has_locked:
                     self._status.write(self.progress)
                 log_changes(before, self.progress)
-
-
-def _await_idle(query: StreamingQuery) -> None:
-    deadline = time.monotonic() + STOP_GRACE_SECONDS
-    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-        time.sleep(POLL_INTERVAL_SECONDS)

@@ -97,7 +97,7 @@ def planned_steps(
 
 
 def _plan(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> None:
-    from headrace.pipelines.graph import RunContext, load, source_spec, stepped_rows
+    from headrace.pipelines.rows import RunContext, load, source_spec, stepped_rows
 
     context = RunContext(
         lake=settings.lake,

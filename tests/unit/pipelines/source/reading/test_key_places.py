@@ -11,7 +11,7 @@ from tests.waiting import FLUSH_SECONDS
 from headrace import ByField, Lake, Pipeline, Postgres, Topic, WriteMode
 from headrace.errors import KeyMovedError
 from headrace.model.partitioning import partition_of_key
-from headrace.pipelines.graph import RunContext, source_spec
+from headrace.pipelines.rows import RunContext, source_spec
 from headrace.pipelines.source.planning.planner import Planner
 from headrace.pipelines.source.reading.key_places import murmur2_hashes
 from headrace.pipelines.source.reading.reader import TaskReader

@@ -2,7 +2,7 @@ import pytest
 
 from headrace import Join, Lake, Pipeline, UnsafeValues
 from headrace.model import Topic
-from headrace.pipelines.graph import validated_partition_columns
+from headrace.pipelines.rows import validated_partition_columns
 
 
 class Click:
