@@ -201,7 +201,7 @@ def test_a_table_with_other_event_times_can_not_be_recounted(flow):
     run(flow, pipeline)
     result = balance(flow, pipeline)
     assert {window.unknown for window in result.windows} == {
-        "steps change or drop 'event_time', which tells the window"
+        "steps change or drop 'event_time', which decides the window"
     }
 
 

@@ -97,7 +97,7 @@ def test_a_table_that_is_not_there_any_more_is_unknown(made):
     recounted = balance(flow, pipeline)
     assert recounted.not_recounted == ()
     assert {window.unknown for window in recounted.windows} == {
-        "postgres clicks is not there any more"
+        "postgres clicks does not exist any more"
     }
 
 

@@ -191,7 +191,7 @@ def show(session: Session, pipeline: str) -> PipelineCheckpoint:
 def reset(session: Session, pipeline: str, *, to: str, accept_loss: bool) -> PipelineCheckpoint:
     """Begin a new checkpoint with the next run. Deletes nothing.
 
-    `--to table` goes on exactly at the positions that the table records: no row is missing, none
+    `--to table` continues exactly at the positions that the table records: no row is missing, none
     is there twice. With the others, records after the new start are written again, and records
     before it are left out. The state of stateful steps (windows, de-duplication) starts over.
     Refused (exit code 3) while the pipeline runs, and if there are no such offsets.

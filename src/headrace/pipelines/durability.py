@@ -31,7 +31,7 @@ def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
             yield Fault(
                 f"pipeline {pipeline.name!r} waits {lateness} for late events, but topic "
                 f"{topic.name!r} keeps them for {retention}: after a stop of that length "
-                "they are gone, and so is what a replay would have to find again",
+                "they are deleted, and a replay can't read them either",
                 "a smaller allowed_lateness of the pipeline, or a longer retention of its topic",
             )
 

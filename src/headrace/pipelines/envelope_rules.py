@@ -36,4 +36,6 @@ def _source_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
     for sink in pipeline.sinks:
         columns = sink.wanted_metadata
         if Metadata.OFFSET in columns and Metadata.EVENT_INDEX not in columns:
-            yield from no_envelope(source.topic, f"{sink.label} tells rows by their offset, in")
+            yield from no_envelope(
+                source.topic, f"{sink.label} identifies rows by their offset, in"
+            )

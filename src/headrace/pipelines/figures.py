@@ -75,7 +75,7 @@ class PipelineFigures(Measured):
     tombstones: int = counter(
         "records",
         "records without a value, left out of a topic with `compaction`; `rows_in` counts them too",
-        "rises as keys are deleted; nothing to do: rows that are there stay",
+        "rises as keys are deleted; nothing to do: rows that the sink has stay",
     )
     replays_skipped: int = counter(
         "records",

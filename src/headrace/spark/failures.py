@@ -50,7 +50,7 @@ _BUSY = re.compile(
     r"|org\.apache\.spark\.rpc\.RpcTimeoutException: "
 )
 # Of what is permanent below, these may pass: the query that runs under the name ends, a start finds
-# where the partitions go on whose records Kafka has deleted, and a host gets an address again, of
+# where partitions continue whose records Kafka has deleted, and a host gets an address again, of
 # which Hadoop makes an IllegalArgumentException.
 _TRANSIENT = re.compile(
     r"\[(?:CONCURRENT_QUERY|KAFKA_DATA_LOSS)\b|\bjava\.net\.UnknownHostException\b"
@@ -131,7 +131,7 @@ def used_twice(text: str) -> bool:
 
 
 def headline(error: BaseException) -> str:
-    """The sentence that says what went wrong; Spark's errors go on with plans and traces."""
+    """The sentence that says what went wrong; Spark's errors continue with plans and traces."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     headline = lines[0] if lines else type(error).__name__
     raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]

@@ -45,7 +45,7 @@ def kafka_session(
     # What a dispatcher sent before a start is in a plan, whose text Spark would keep of each batch.
     config.setdefault("spark.sql.maxPlanStringLength", "10000")
     config.setdefault("spark.sql.ui.retainedExecutions", "1")
-    # Otherwise each function of a column tells Spark which line of ours has called it.
+    # Otherwise each function of a column looks up which line of ours has called it.
     config.setdefault("spark.python.sql.dataFrameDebugging.enabled", "false")
     spark = start_session(
         f"headrace {name}",

@@ -1,7 +1,7 @@
 """Errors of ours in processes of Spark's, which passes on nothing but their text.
 
 The planner and the tasks run in processes of Spark's. What they raise goes out as a
-:class:`RemoteError`, whose text ends with a line of JSON; the driver makes the error of it again,
+:class:`RemoteError`, whose text ends with a line of JSON; the driver recreates the error from it,
 of its class and with its facts.
 """
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FOR_EVER = str(2**31 - 1)
 _READING = {"isolation.level": "read_committed"}
 _ONE_BY_ONE = {"batch.size": "0"}
-# A target that is away is waited for: a record that was given up would come after later ones.
+# An unreachable target is waited for: a record sent again later would come after later ones.
 _WRITING = {
     "acks": "all",
     "enable.idempotence": "true",
@@ -173,7 +173,7 @@ class KafkaQuery:
         )
 
     def acknowledge(self, done: DoneBatches) -> None:
-        """Says that these batches need not be told again."""
+        """Leaves these batches out of :meth:`progress` from now on."""
         self._acknowledged = done.batch
 
     def stop(self) -> None:

@@ -41,7 +41,7 @@ def raised_in_step(text: str) -> StepError | None:
     """The error of a Python function of the project's, in what Spark passes on of a task.
 
     ``None`` where something else failed: also where a library raised that the function called,
-    since what is behind it may pass (a server that is away).
+    since what is behind it may pass (an unreachable server).
     """
     raised = _last_raised(text)
     if raised is None or not raised.at.is_users:

@@ -294,7 +294,7 @@ def test_a_reset_whose_first_position_is_gone_is_a_lost_checkpoint(site):
     site.reset()
     initial = "clicks-to-lake/2/headrace/initial-clicks.json"
     Path(site.lake, CHECKPOINTS, initial).unlink()
-    with pytest.raises(CheckpointLostError, match="its position of clicks is gone"):
+    with pytest.raises(CheckpointLostError, match="its position of clicks is missing"):
         site.run()
 
 

@@ -114,7 +114,7 @@ def test_a_pipeline_without_faults_is_taken(pipeline):
         (Pipeline("p", VIEWS, Kafka(TOPIC)), "writes single events to topic 'batches'"),
         (
             Pipeline("p", TOPIC, MatchQueries(StandingQueries("q"))),
-            "tells rows by their offset, in topic 'batches'",
+            "identifies rows by their offset, in topic 'batches'",
         ),
         (
             Pipeline("p", Source(TOPIC, metadata=PLACE), Lake("views")),

@@ -322,7 +322,7 @@ class BatchCommitter:
         return CommittedBatch(result, len(rejected), rejected_late, len(steps.behind))
 
     def _write_dead(self, letters: Sequence[DeadLetter], planned: PlannedBatch) -> None:
-        # What lies before the batch can't be read again, so the writer need not remember it.
+        # Records before the batch can't be read again, so the writer need not remember it.
         # But for events that wait in a join.
         starts = positions_of(planned.starts) if self._pipeline.join is None else {}
         new = self._derived.unwritten(letters)

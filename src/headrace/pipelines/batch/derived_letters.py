@@ -13,9 +13,9 @@ class DerivedLetters:
     """The derived dead letters of the batch that is being tried, over the restarts of its query.
 
     The dead letter of a record is found in its topic by the record's offset, and is not written
-    again. A derived one has no offset. While a database is away, its batch is tried every few
-    seconds for as long as that takes, so what was written for it is remembered here. What a killed
-    process has written is not: the next one writes the letters of one batch once more.
+    again. A derived one has no offset. While a database is unreachable, its batch is tried every
+    few seconds for as long as that takes, so what was written for it is remembered here. What a
+    killed process has written is not: the next one writes the letters of one batch again.
 
     Memory: 16 bytes and a count for each different letter of one batch.
     """

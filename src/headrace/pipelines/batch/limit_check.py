@@ -29,7 +29,7 @@ class LimitCheck:
     def check(
         self, reports: Sequence[RangeReport], derived: Sequence[DeadLetter], omitted: int = 0
     ) -> None:
-        """Goes by what the tasks counted; they carry no more bad records than there is room for.
+        """Checks what the tasks counted; they carry no more bad records than there is room for.
 
         Args:
             reports: of the batch, in order of topic, partition and offset.

@@ -13,7 +13,7 @@ headrace.<pipeline>/<number>/<topic>/<id>/<p>  position of partition p: the next
                                                is the topic's, another one when it is recreated
 ============================================== ============================================
 
-The batch id tells batches apart that have the same offsets: Spark ends windows in batches that
+The batch id distinguishes batches that have the same offsets: Spark ends windows in batches that
 read nothing.
 """
 

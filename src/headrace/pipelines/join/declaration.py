@@ -43,7 +43,7 @@ class Join:
 
     ================== ========================================================================
     order              rows of a partition come in the order of their later events, but for those
-                       that waited: they come when they are matched or given up
+                       that waited: they come when they are matched, or their wait ends
     delivery           each later event gives one row, as exactly as its sink takes it
     a match            :attr:`Match.ID`: the earlier event was read before, or in the same batch, or
                        while the later one waits; its event time lies at most ``within`` before that
@@ -54,8 +54,8 @@ class Join:
     unmatched          once, when the earlier topic's clock has passed the later event's time and
                        ``wait``: a row whose column is null, or a row of the sink ``unmatched``
                        without the column. The clock is that of late data
-                       (:mod:`headrace.pipelines.late_data`), and goes on with the wall clock while
-                       the partition is idle
+                       (:mod:`headrace.pipelines.late_data`), and advances with the wall clock
+                       while the partition is idle
     an id twice        the first earlier event that was read counts. The same bytes again are
                        counted; other bytes are a dead letter with reason ``conflicting-key``. With
                        :attr:`Match.LAST` a key has many events
@@ -142,7 +142,7 @@ class Join:
         Metric(
             "join_rebuilt_files",
             "files",
-            "files from which a machine has made the index of a `Join` again",
+            "files from which a machine has rebuilt its index of a `Join`",
             "rising without a restart: tasks move between machines, and each makes its own index",
             is_counter=True,
         ),

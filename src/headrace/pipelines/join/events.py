@@ -119,7 +119,7 @@ class KeyedEvents:
 
 @dataclass(frozen=True)
 class DecodedEvents:
-    """Events that were kept or waited, decoded once more.
+    """Events that were kept or waited, decoded again.
 
     Attributes:
         rows: of those that are events of the topic now, in their order.

@@ -13,8 +13,8 @@ not read                   passed its time and ``wait``; until then it waits
 ========================== ===================================================================
 
 With ``Match.ID`` the first event read of a key counts. Another one with the same bytes is a
-duplicate; one with other bytes is *conflicting*, and rejected. Which one is first is told by
-offsets, so it is the same in every repeat of a batch.
+duplicate; one with other bytes is *conflicting*, and rejected. Offsets decide which one is
+first, so it is the same in every repeat of a batch.
 
 Every batch looks at events by what its positions say, never by what an index happens to hold:
 events of the earlier topic from its start on that an index has, and slices of time before its
@@ -90,7 +90,7 @@ class JoinPartition:
         """Joins the events between two positions, in order of their offsets.
 
         Raises:
-            JoinStateError: if the state that the batch begins with is gone.
+            JoinStateError: if the state that the batch begins with is missing.
         """
         before = self._folder.read(start)
         self._folder.delete_obsolete(start, before)

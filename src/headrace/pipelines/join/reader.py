@@ -224,7 +224,7 @@ class JoinReader:
         )
 
     def _counted(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> pa.Table:
-        """Returns the rows of events that go on, after they were counted."""
+        """Counts events that are passed on, and returns their rows."""
         if self._tally is None:
             return decoded.rows
         counted = self._tally.passed_on(events, decoded)

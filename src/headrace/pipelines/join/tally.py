@@ -7,7 +7,7 @@ earlier kept         later ones can ask for it from now on
 earlier deduplicated its id was there before with the same bytes
 earlier dead         its id was there before with other bytes
 earlier expired      it is older than all that is kept: at most later ones of its own batch get it
-later   out          its row goes on, with its earlier event or without
+later   out          its row is passed on, with its earlier event or without
 later   unmatched    the sink of those that found none has taken its row
 later   dead         it has waited and is no event of its topic any more, or that sink rejects it
 later   waiting      added in the batch in which it begins to wait, taken off in that in which it
@@ -138,7 +138,7 @@ class LaterTally:
         self.waiting = Waiting(before, after)
 
     def passed_on(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> LedgerColumns:
-        """Counts events that go on, and notes their rows, which go to the sink next.
+        """Counts events that are passed on, and notes their rows, which go to the sink next.
 
         Args:
             events: matched or not.

@@ -41,7 +41,7 @@ such letters do not count against ``dead_letter_limit``, and more than 16 MiB in
 
 **Replay and restart.** The event clocks that decide about a batch are in its offset in Spark's
 checkpoint. A batch that is repeated sends each event to where it went before, on any machine. A
-restart goes on with these clocks; a new checkpoint (``headrace checkpoint reset``) begins without
+restart continues with these clocks; a new checkpoint (``headrace checkpoint reset``) begins without
 any, so at first nothing is late.
 
 **Exactly once.** A batch ends in two commits: the side table's first, then the main one. Each

@@ -65,8 +65,8 @@ def live_horizon_warnings(
 
     Args:
         pipeline: valid by itself.
-        live: the topics that are there, by name.
-        brokers: settings of the brokers by Kafka's names, for topics that are not there yet.
+        live: the topics that exist, by name.
+        brokers: settings of the brokers by Kafka's names, for topics that do not exist yet.
     """
     for horizon in _horizons(pipeline):
         topic = horizon.topic

@@ -50,7 +50,7 @@ class SideTable:
         return done
 
     def discard(self, pieces: Sequence[str]) -> None:
-        """Deletes what tasks wrote for a batch that is given up or was committed before."""
+        """Deletes what tasks wrote for a batch that fails or was committed before."""
         if pieces:
             self._sink.discard(pieces)
 
@@ -84,7 +84,7 @@ class SideTable:
         return self._recorded
 
     def _transaction(self, planned: PlannedBatch) -> Transaction:
-        # The rows of a repeated batch are there again then: the sink is AT_LEAST_ONCE.
+        # Such a sink has the rows of a repeated batch twice: it is AT_LEAST_ONCE.
         if self._sink.positions is None:
             return Transaction({}, {})
         ids, recorded = self._ids, self._known()

@@ -43,9 +43,9 @@ column: it is put into Spark's plan of what they return
 filters and the like. A step that drops rows and counts them, such as ``filter_rows``, leaves the
 sums by fate in the run's staging folder (:mod:`headrace.pipelines.ledger.counting.step_ledger`),
 and the driver puts them into the entry of the same batch. What a step drops and does not count is
-missing at ``steps``. Rows that Spark drops behind its watermark are told from duplicates by the
-watermark in Spark's log of offsets, which the driver gives to the tasks of the batch. After a step
-whose rows can't be told from one another, such as an aggregation, the fate of the events is
+missing at ``steps``. Rows that Spark drops behind its watermark are distinguished from duplicates
+by the watermark in Spark's log of offsets, which the driver gives to the tasks of the batch. After
+a step whose rows can't be distinguished, such as an aggregation, the fate of the events is
 *unknown*, from there on and for every window that it has got events of.
 
 **When.** Read tasks make the sums while they hold the records, and hand them to the driver with

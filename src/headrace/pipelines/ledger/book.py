@@ -1,4 +1,4 @@
-"""What was counted of a pipeline, and of what it has read once more."""
+"""What was counted of a pipeline, and of what it has reprocessed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ReprocessedTimes:
         start: the first time of its records.
         end: the time before which its records came.
         parts: in how many commits.
-        records: that were read once more.
+        records: that were read again.
         dead: of them that were rejected.
         added: rows that were added to a table of the lake.
         removed: rows that were removed from it.
@@ -56,7 +56,7 @@ class PipelineBook(WindowBook):
         letters: how many dead letters are missing in their topics, with a recount.
         not_recounted: sinks that keep no rows which can be counted, with a recount. Their windows
             are judged by the other hops.
-        reprocessed: time ranges that were read once more, the oldest first.
+        reprocessed: time ranges that were read again, the oldest first.
         uncounted: what batches have read that is not in the ledger, and why, as sentences.
         unknown: why nothing is known, as a sentence; empty: something is.
     """

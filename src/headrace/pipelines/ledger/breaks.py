@@ -44,7 +44,7 @@ def breaks_of(
     Args:
         ranges: that batches have read.
         known_otherwise: ranges that are no gap, such as those that reprocessings have read.
-        planned: ranges that a last batch has not read, though it was to.
+        planned: ranges that a last batch has planned and not read.
     """
     by_partition: dict[tuple[str, str, int], list[EntryRange]] = {}
     for range_ in joined(range_ for range_ in ranges if range_.start < range_.end):

@@ -1,10 +1,10 @@
 """Which offsets batches have read, also those that have no entry in the ledger.
 
 Batches of one checkpoint follow one another. So offsets that two entries leave out between them
-were read by batches without an entry: the ledger was turned off, or files of it are gone. The same
-holds for those between where a checkpoint began and its first entry, and between its last entry and
-the position that the sink records. These offsets are *uncounted*: nothing is lost, and nothing is
-known of their rows.
+were read by batches without an entry: the ledger was turned off, or files of it were deleted. The
+same holds for those between where a checkpoint began and its first entry, and between its last
+entry and the position that the sink records. These offsets are *uncounted*: nothing is lost, and
+nothing is known of their rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Positions: TypeAlias = Mapping[str, Mapping[int, int]]
 """By topic and partition, the next record to read."""
 
 ALL_WINDOWS = 1 << 62
-_WHY = "`[ledger] enabled` was false, or files of the ledger are gone or were restored"
+_WHY = "`[ledger] enabled` was false, or files of the ledger were deleted or restored"
 
 
 @dataclass
@@ -166,7 +166,7 @@ class _Checkpoint:
         if id_ in self._read_to:
             return self._read_to[id_]
         if any(name == topic and other != topic_id for name, other, _ in self._read_to):
-            return None  # the topic was created again
+            return None  # the topic was recreated
         # A partition that was added begins at its first record.
         return known[topic].get(partition, 0) if known.get(topic) else None
 

@@ -21,7 +21,7 @@ class EntryRange:
 
     Attributes:
         topic: its name.
-        topic_id: Kafka's id of it, another one when it is created again.
+        topic_id: Kafka's id of it, another one when it is recreated.
         partition: its number.
         start: the first offset.
         end: the offset after the last one.
@@ -73,7 +73,7 @@ class LedgerEntry:
         horizon: no event of it, or of a batch before, is later, in seconds since 1970; 0: an older
             headrace wrote it.
         held: what the table recorded of checkpoints before this one, by application id, as of the
-            version that a RESTORE had gone back to when this one began; None: there was none.
+            version that a RESTORE had restored when this one began; None: there was none.
     """
 
     checkpoint: int

@@ -61,8 +61,8 @@ class LedgerFolder:
 
         One that was merged from entries of batches before and after the last one is divided. Those
         that it was merged from are kept until it is merged itself; in an older one, up to
-        ``MERGED_AT_ONCE - 1`` batches before the last one can't be told from those after it, and
-        are left out.
+        ``MERGED_AT_ONCE - 1`` batches before the last one can't be separated from those after it,
+        and are left out.
 
         Args:
             done: by number of a checkpoint, the last batch of it that the sink holds.
@@ -84,7 +84,7 @@ class LedgerFolder:
         """Merges entries of one checkpoint into an entry of the next level.
 
         The new entry is durable before the others are deleted. A crash in between leaves both, and
-        readers pass over those that the new one replaces. It can be divided again into the others,
+        readers skip those that the new one replaces. It can be divided into the others again,
         though not further.
         """
         parts = [self.read(span) for span in sorted(spans)]

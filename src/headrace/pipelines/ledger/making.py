@@ -192,7 +192,7 @@ class _PipelineReconciliation:
             return added_counts(counts, rule, balance.changed)
         if rows is not None:
             return recount(rows, rule, balance.changed)
-        return Recount(failure=f"{sink.label} is not there any more")
+        return Recount(failure=f"{sink.label} does not exist any more")
 
     def _recount_side_table(
         self, balance: HopComparison, entries: Sequence[LedgerEntry]

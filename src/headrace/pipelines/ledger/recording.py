@@ -36,7 +36,7 @@ _LOG = logging.getLogger("headrace.pipelines")
 
 @dataclass(frozen=True)
 class CountedRows:
-    """How far the rows at the sink can be told from one another.
+    """How far the rows at the sink can be distinguished.
 
     Attributes:
         uncounted: why they are not counted, as a sentence; empty: they are.
@@ -234,7 +234,7 @@ class Ledger:
     def _identity(self, text: str, changed: Collection[str]) -> tuple[int | None, int]:
         """Returns the window and the hash of a row that is only known as JSON.
 
-        Columns that steps have ``changed`` tell nothing, nor does a time of another form.
+        Columns that steps have ``changed`` are left out, and so is a time of another form.
         """
         decoded = msgspec.json.decode(text)
         values = {name: value for name, value in decoded.items() if name not in changed}

@@ -206,7 +206,7 @@ def by_window(
 def explains(changes: Sequence[Sums], missing: Sums) -> bool:
     """Whether rows differ by just what some of these changes have done.
 
-    Others have brought rows back that were lost, as batches had given them. The sums of hashes tell
+    Others have brought rows back that were lost, as batches had given them. The sums of hashes show
     which: that two of them agree by chance has a probability of 2^-64.
     """
     # Few parts change rows of one window; of very many, all or none.

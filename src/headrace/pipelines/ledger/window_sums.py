@@ -81,7 +81,7 @@ class WindowSums:
         yield from _difference(Hop.SINK, came, _sum(of(Hop.SINK, f) for f in FATES), name)
 
     def _of_state(self, start: int | None, partition: TopicPartition) -> Iterable[Imbalance]:
-        """What has begun to wait, and not ended that, must be what waits after the last batch."""
+        """Compares events whose wait has not ended with those that wait in the state."""
         key = LedgerKey(Hop.JOIN, Fate.WAITING, start, partition.topic, partition.partition)
         began = self._waited.get(key, Sums()) + self._windows[start].get(key, Sums())
         held = self._waiting.get(key, Sums())

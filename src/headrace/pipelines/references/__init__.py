@@ -8,7 +8,7 @@ tasks      learn it from a local property of Spark's job, and all tasks of a bat
            at the same position
 table      in each Python worker process that looks values up: read from the start of the topic
            before its first row, and from position to position from then on. A batch before the
-           one that it stands at makes the process read the topic from its start again
+           one that it stands at makes the process read the topic from its start
 record     the newest one of its key before the position counts; a tombstone deletes the key, and
            so does a record that is no event of its topic, which the log names
 compaction deletes records that newer ones of their key replace. A replaced record is read by a

@@ -16,7 +16,7 @@ _PLANNED = "headrace.planned_ms"
 
 
 def announce(spark: SparkSession, positions: Mapping[str, TopicPosition], planned_ms: int) -> None:
-    """Tells the tasks of the jobs that this thread starts from now on where to look values up.
+    """Passes to the tasks of jobs that this thread starts from now on where they look values up.
 
     Called on the thread that runs the batch, before it starts any job.
 

@@ -1,4 +1,4 @@
-"""Reprocessing: records of a time range go through a pipeline once more, beside its live run.
+"""Reprocessing: a pipeline reads the records of a time range again, beside its live run.
 
 **Which records.** Those whose offsets lie, in each partition, from the first record with a Kafka
 timestamp of at least ``start`` to before the first one with a timestamp of at least ``end``. It is
@@ -40,7 +40,7 @@ what is refused                               why
 ============================================= =====================================================
 a ``Join``, steps with state                  they depend on the records before the range
 several sources                               they were read side by side
-a compacted topic                             records of the range may be gone
+a compacted topic                             records of the range may be deleted
 ``late_data`` other than ``KEEP``             which events were late is not recorded
 a table that other pipelines write, too       whose rows are whose is not recorded
 a pipeline that has not run yet               its sink has taken nothing that could be read again

@@ -13,7 +13,7 @@ from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.transforms.transform import Transform
 from headrace.sinks.api import PositionStore, Reprocessable, Sink
 
-ANEW = (
+OTHER_NAME = (
     "Declare the pipeline under another name and with another table: it begins at the earliest "
     "record."
 )
@@ -41,7 +41,7 @@ def refuse_inexact(pipeline: Pipeline, others: Sequence[str]) -> None:
         raise _refused(pipeline, f"it has several sources ({topics}), which were read side by side")
     [source] = pipeline.sources
     if source.topic.is_compacted:
-        reason = f"topic {source.topic.name} is compacted, so records of the range may be gone"
+        reason = f"topic {source.topic.name} is compacted, so records of the range may be deleted"
         raise _refused(pipeline, reason)
     transforms = [step for step in pipeline.steps_for_topic if isinstance(step, Transform)]
     stateful = [step for step in transforms if step.state()]
@@ -64,7 +64,7 @@ def refuse_inexact(pipeline: Pipeline, others: Sequence[str]) -> None:
 
 
 def reprocessable_sink(pipeline: Pipeline, columns: Collection[str] | None) -> ReprocessableSink:
-    """Returns the sink of a pipeline, if it takes rows once more.
+    """Returns the sink of a pipeline, if it takes rows again.
 
     Args:
         pipeline: its declaration.
@@ -75,7 +75,7 @@ def reprocessable_sink(pipeline: Pipeline, columns: Collection[str] | None) -> R
     """
     sink = pipeline.sink
     if not isinstance(sink, Reprocessable):
-        reason = f"rows that are written to {sink.label} once more would count twice"
+        reason = f"rows that are written to {sink.label} again would count twice"
         raise _refused(pipeline, reason)
     topic = pipeline.sources[0].topic
     fault = sink.reprocessing_fault(columns, topic.event_id)
@@ -117,4 +117,4 @@ def refuse_older_topic(
 
 
 def _refused(pipeline: Pipeline, reason: str) -> ReprocessRefusedError:
-    return ReprocessRefusedError(pipeline.name, reason, ANEW)
+    return ReprocessRefusedError(pipeline.name, reason, OTHER_NAME)

@@ -1,4 +1,4 @@
-"""reprocess: reads a time range of a pipeline once more."""
+"""reprocess: reads a time range of a pipeline again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ headrace reprocess clicks-to-lake --from 2026-11-21T08:00 --to 2026-11-21T09:00"
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Go on with what is left where retention has removed records of the range.",
+    help="Continue with what is left where retention has removed records of the range.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show the ranges.")
 @click.option(
@@ -66,7 +66,7 @@ def reprocess(  # noqa: PLR0913 - one for each option
     master: str | None,
     log_format: str | None,
 ) -> ReprocessPlan | ReprocessResult:
-    """Read a time range of PIPELINE once more.
+    """Read a time range of PIPELINE again.
 
     Its rows become what the pipeline makes of the records now: in a table of the lake, missing
     rows are added, wrong ones replaced, and right ones stay. Works beside a running pipeline. Times

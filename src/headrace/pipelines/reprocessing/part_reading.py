@@ -1,4 +1,4 @@
-"""Reads the records of a part once more: tasks of Spark decode them and write their rows."""
+"""Reads the records of a part again: tasks of Spark decode them and write their rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.batch.manifest import Manifest, arrow_writer, manifest_schema
 from headrace.pipelines.declaration import Pipeline
-from headrace.pipelines.reprocessing.checks import ANEW
+from headrace.pipelines.reprocessing.checks import OTHER_NAME
 from headrace.pipelines.rows import RunContext, load, source_spec, stepped_rows
 from headrace.pipelines.source.datasource import range_source, row_schema
 from headrace.pipelines.source.offsets import split
@@ -80,18 +80,18 @@ class PartReader:
 
         if self._pipeline.is_fused:
             return row_schema(self._spec)
-        # Not of given ranges: it is the plan of a stream that tells of state.
+        # Not of given ranges: only the plan of a stream shows state.
         rows = stepped_rows(self._pipeline, [self._spec], partial(load, self._spark)).rows
         if keeps_state(rows):
             reason = "its steps keep state, which depends on the records before the range"
-            raise ReprocessRefusedError(self._pipeline.name, reason, ANEW)
+            raise ReprocessRefusedError(self._pipeline.name, reason, OTHER_NAME)
         return to_arrow_schema(rows.schema, timezone="UTC")
 
     def work(self, ranges: Sequence[OffsetRange]) -> list[ReadRange]:
-        """Returns what there is to read of a part: its ranges, divided for more tasks.
+        """Returns the ranges of a part, divided for more tasks.
 
         Raises:
-            ReprocessRefusedError: if the topic was deleted and created again.
+            ReprocessRefusedError: if the topic was recreated.
             TopicMissingError: if the topic was deleted.
             BrokerUnreachableError: if the broker does not respond within 15 seconds.
         """

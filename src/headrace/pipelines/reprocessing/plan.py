@@ -1,4 +1,4 @@
-"""What a reprocessing is to do, and how far it is."""
+"""What a reprocessing will do, and how far it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange, cut_
 
 @dataclass(frozen=True)
 class ReprocessPlan:
-    """What is to be reprocessed.
+    """What will be reprocessed.
 
     Attributes:
         pipeline: its name.

@@ -1,4 +1,4 @@
-"""Reads a time range of a pipeline once more, beside its live run."""
+"""Reads a time range of a pipeline again, beside its live run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headrace.spark.lock import lock_folder
 from headrace.topics.schemas import require_extras
 
 ReprocessState: TypeAlias = Literal["finished", "interrupted"]
-"""What ended it: the last part, or a signal after which no further part was begun."""
+"""What ended it: the last part, or a signal after which no further part was started."""
 
 MIN_TASKS = 8
 """Tasks that read at the same time, at least; of a topic with many partitions, twice as many."""
@@ -116,7 +116,7 @@ def reprocess(
     observe: Observe,
     stop: threading.Event,
 ) -> ReprocessResult:
-    """Reads a time range once more, and brings the sink to what the pipeline makes of it now.
+    """Reads a time range again, and brings the sink to what the pipeline makes of it now.
 
     :mod:`headrace.pipelines.reprocessing` has the contract.
 
@@ -126,7 +126,7 @@ def reprocess(
         request: what to reprocess.
         deployment: where.
         observe: called after each part.
-        stop: once it is set, no further part is begun.
+        stop: once it is set, no further part is started.
 
     Raises:
         ReprocessRunningError: if another reprocessing of the pipeline runs on this machine.

@@ -1,4 +1,4 @@
-"""Reads ranges once more and writes their rows: part by part, on the driver."""
+"""Reads ranges again and writes their rows: part by part, on the driver."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _times(plan: ReprocessPlan) -> str:
 def _remark(range_: PlannedRange) -> str:
     remarks = []
     if range_.expired:
-        remarks.append(f"what came before offset {range_.expired:,} is gone")
+        remarks.append(f"records before offset {range_.expired:,} were deleted")
     if range_.live:
         remarks.append(f"{range_.live:,} more are left to the live pipeline")
     return ", ".join(remarks)

@@ -96,7 +96,7 @@ def run_context(settings: Settings, pipeline: Pipeline, deployment: Deployment) 
 
 
 class PipelineRun:
-    """One pipeline's life in this driver. ``poll`` is called again and again, on one thread."""
+    """One pipeline's life in this driver. ``poll`` is called repeatedly, on one thread."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class PipelineRun:
                     self._status.write(self.progress)
             self._forget_backlog()
             self._query = self._started()
-        except Exception as error:  # noqa: BLE001  whatever it was, the pipelines beside it go on
+        except Exception as error:  # noqa: BLE001  whatever it was, the pipelines beside it continue
             self._failed(error)
         else:
             self._update_progress(state=State.RUNNING, reason="")
@@ -214,7 +214,7 @@ class PipelineRun:
             else writer.trigger(processingTime=TRIGGER)
         )
         query = start_query(self._spark, writer.foreachBatch(graph.committer), checkpoint.uri)
-        # After Spark has written its metadata: a checkpoint that is noted as begun and has none
+        # After Spark has written its metadata: a checkpoint that is noted as started and has none
         # counts as lost, and a crash between the two must not look like that.
         try:
             if not current.begun:
@@ -240,7 +240,7 @@ class PipelineRun:
         """Begins a new checkpoint where the sink stands, if nothing but offsets is lost by that.
 
         State of steps would be, and event clocks, by which late events are sent elsewhere. Not
-        where a query of this run has been going on: then another driver has taken over, and two
+        where this run has had a query before: then another driver has taken over, and two
         that take over from each other would never end.
         """
         may_take_over = not self._has_begun and self.pipeline.late_data is LateData.KEEP
@@ -253,7 +253,7 @@ class PipelineRun:
             raise error
         current = checks.resets.take_over(number, graph.sink)
         _LOG.warning(
-            "%s: going on from the positions that the sink records, as checkpoint %d",
+            "%s: continuing at the positions that the sink records, as checkpoint %d",
             error.code,
             number,
         )

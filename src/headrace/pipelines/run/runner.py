@@ -87,7 +87,7 @@ class Driver:
     ) -> Mapping[str, PipelineStatus]:
         """Runs pipelines until they end, or until ``stop`` is set; returns how each one ended.
 
-        A pipeline that fails is restarted with back-off within its budget; the others go on. One
+        A pipeline that fails is restarted with back-off within its budget; the others continue. One
         that is refused, or reaches its dead-letter limit, stays as it is, with the reason.
 
         Args:
@@ -108,7 +108,7 @@ class Driver:
                 observe({run.pipeline.name: run.progress for run in runs})
                 stop.wait(POLL_INTERVAL_SECONDS if _unfinished(unfinished) else 0.0)
         finally:
-            # Whatever has ended the loop: a query that goes on would hold its lock, and commit
+            # Whatever has ended the loop: a query that continues would hold its lock, and commit
             # batches.
             for run in runs:
                 run.stop()

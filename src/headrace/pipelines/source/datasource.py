@@ -116,7 +116,7 @@ class OffsetPlanner(Protocol[Offset]):
         """Returns the end of the next batch; the start itself while there is nothing to do."""
 
     def stop_at_latest(self) -> None:
-        """Plans from now on only up to what is there at this moment."""
+        """Plans from now on only up to what the topics hold at this moment."""
 
 
 class PlannedStreamReader(

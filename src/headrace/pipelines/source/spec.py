@@ -61,7 +61,7 @@ class SourceSpec:
         needs_same_partitions: whether it is refused once the topic has got partitions.
         needs_key_places: whether a record is refused whose key may have others in other partitions.
         leaves_out_replays: whether records that were replayed are left out, as where the records
-            that they were made of are read once more.
+            that they were made of are read again.
         left_out: records that are left out: partition, offset and, of an event of an envelope, its
             index, else -1.
         leaves_out_tombstones: whether records without a value are left out and counted, instead of

@@ -28,7 +28,7 @@ class StepReport:
     """What a task of a step leaves, or all tasks of the steps of a batch.
 
     Attributes:
-        lines: what the ledger counts of rows that do not go on.
+        lines: what the ledger counts of rows that are taken out.
         behind: dead letters of rows that were taken out, since they are behind the watermark.
         omitted: such rows that could not be carried.
     """
@@ -46,7 +46,7 @@ _STEP_DECODER = msgspec.json.Decoder(StepReport)
 def driver_staging(lake: str, pipeline: str, state: Path) -> str:
     """Folder for the runs of one pipeline from one project folder, which has an id for that.
 
-    Its runs follow one another, so that a new one may delete what is there. Another machine or
+    Its runs follow one another, so that a new one may delete what it holds. Another machine or
     checkout, on the same lake, has an id and a folder of its own.
 
     Args:

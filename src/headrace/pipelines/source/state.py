@@ -1,4 +1,4 @@
-"""What the driver and the planner tell each other: small JSON files in one local folder."""
+"""What the driver and the planner exchange: small JSON files in one local folder."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class SourceState:
         feedback: Feedback,
         ends: Mapping[str, Mapping[int, int]],
     ) -> None:
-        """Writes what the planner reads before its next batch; once more where one is repeated."""
+        """Writes what the planner reads before its next batch; a repeated one writes it again."""
         before = self.feedback(checkpoint, batch_id)
         stored = _StoredFeedback(checkpoint, batch_id, before, feedback, ends)
         write_passing(self._folder / "feedback.json", asdict(stored), sync=True)

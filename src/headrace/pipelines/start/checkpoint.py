@@ -1,7 +1,7 @@
 """Spark's checkpoint of a query, as far as the end of a batch needs it.
 
 Format of ``offsets/<batch id>`` (Spark's OffsetSeqLog, version 1): a line ``v1``, a line of JSON
-with the watermark and settings, then one of each source, ``-`` for a source that has not begun.
+with the watermark and settings, then one of each source, ``-`` for a source that has not started.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class CheckpointFolder:
 
 @dataclass(frozen=True)
 class CurrentCheckpoint:
-    """Which checkpoint counts, where it begins, and whether a run has begun it.
+    """Which checkpoint counts, where it begins, and whether a run has started it.
 
     Attributes:
         number: its number among those of the pipeline.
@@ -169,9 +169,9 @@ class CurrentCheckpoint:
         begun: whether a run has used it.
         expected_versions: of one that was reset to its table, by application id, what the table
             recorded then. It must record the same at the first commit: what another driver has
-            committed since would be read and written once more.
+            committed since would be read and written again.
         held: what the table records of earlier checkpoints, by application id, as of the version
-            that a RESTORE has gone back to since the last commit; None: there was none.
+            that a RESTORE went back to since the last commit; None: there was none.
     """
 
     number: int
@@ -197,7 +197,7 @@ class Checkpoint:
         self.held = held
 
     def exists(self) -> bool:
-        """Whether Spark has begun this checkpoint."""
+        """Whether Spark has started this checkpoint."""
         return storage.exists(f"{self.uri}/metadata")
 
     def has_batches(self) -> bool:
@@ -222,8 +222,8 @@ class Checkpoint:
         log, ends = self._offsets(batch_id)
         initial = {topic: self._initial(topic) for topic in ends}
         before, starts = self._offsets(batch_id - 1) if batch_id else ({}, {})
-        # Spark holds rows against the watermark of the batch before, unless it is told that a query
-        # has one operator with state.
+        # Spark compares rows with the watermark of the batch before, unless its settings say that a
+        # query has one operator with state.
         is_only_one = log.get("conf", {}).get(SEVERAL_OPERATORS) == "false"
         watermark_ms = (log if is_only_one else before).get("batchWatermarkMs", 0)
         return PlannedBatch(batch_id, initial, initial | starts, ends, watermark_ms)
@@ -246,7 +246,7 @@ class Checkpoint:
     def _initial(self, topic: str) -> SourceOffset:
         initial = read_initial(self.uri, topic)
         if initial is None:
-            raise SinkError(initial_path(self.uri, topic), "this file of the checkpoint is gone")
+            raise SinkError(initial_path(self.uri, topic), "this file of the checkpoint is missing")
         return initial
 
     def _offsets(self, batch_id: int) -> tuple[dict[str, Any], dict[str, SourceOffset]]:
@@ -255,7 +255,7 @@ class Checkpoint:
         try:
             lines = storage.read_bytes(path).decode().splitlines()
         except FileNotFoundError:
-            raise SinkError(path, "this file of the checkpoint is gone") from None
+            raise SinkError(path, "this file of the checkpoint is missing") from None
         # A file can be torn where a rename is not atomic, and another Spark may write another
         # version.
         if not lines or lines[0] != "v1":

@@ -1,4 +1,4 @@
-"""Pipelines that would not start, since their checkpoint was begun with another query."""
+"""Pipelines that would not start, since their checkpoint was started with another query."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CheckpointChange:
     Attributes:
         pipeline: its name.
         part: what differs: ``deduplicate.by``.
-        recorded: the value that the checkpoint was begun with, as JSON.
+        recorded: the value that the checkpoint was started with, as JSON.
         declared: the value that is declared, as JSON.
         remedy: what to do.
     """

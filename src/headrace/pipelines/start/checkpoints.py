@@ -92,7 +92,7 @@ def reset(
         settings: the deployment.
         pipeline: the pipeline, which must not run.
         to: a :class:`Start`, or ``table`` for the positions that the table records.
-        accept_loss: with ``table``, go on where retention has deleted records behind them.
+        accept_loss: with ``table``, continue where retention has deleted records behind them.
 
     Raises:
         CheckpointInUseError: if the pipeline runs.
@@ -146,7 +146,7 @@ def missing_partitions(
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
     declared = {source.topic.name: source.topic.partitions for source in pipeline.sources}
-    # A partition within the declared number needs no broker, so pausing works while Kafka is away.
+    # A partition within the declared number needs no broker, so pausing works without Kafka.
     beyond = [at for at in partitions if at.partition >= declared[at.topic]]
     topics = [partition.topic for partition in beyond]
     live = describe(broker_config(settings), topics) if topics else {}

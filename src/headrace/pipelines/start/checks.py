@@ -61,7 +61,7 @@ def check_topics(client: ClientConfig, pipeline: Pipeline) -> None:
 
 @dataclass(frozen=True)
 class StartChecks:
-    """Finds the checkpoint to go on with, and refuses what does not fit together.
+    """Finds the checkpoint to continue, and refuses what does not fit together.
 
     Attributes:
         pipeline: the one to start.
@@ -85,10 +85,10 @@ class StartChecks:
         return CheckpointFolder(self.root, self.pipeline.name)
 
     def checkpoint(self) -> CurrentCheckpoint:
-        """The checkpoint to go on with; a new one only where nothing was there before.
+        """Returns the checkpoint to continue; a new one only where there was none before.
 
         Raises:
-            CheckpointLostError: if there are traces of a checkpoint that is gone.
+            CheckpointLostError: if there are traces of a checkpoint that was lost.
             CheckpointBehindTableError: if the sink knows a newer checkpoint, or another driver has
                 committed since this one was reset to the table.
             TableBehindCheckpointError: if a RESTORE or replacement has taken rows from the table.
@@ -155,7 +155,7 @@ class StartChecks:
         first = self.folder.checkpoint(CurrentCheckpoint(1, "", begun=False))
         # A query that Spark refuses leaves its description, and neither metadata nor batches.
         if first.exists() or first.has_batches():
-            raise self._lost("current.json is gone, checkpoint 1 is there", in_table=False)
+            raise self._lost("current.json is missing, and checkpoint 1 exists", in_table=False)
         group = self.pipeline.consumer_group
         for source in self.pipeline.sources:
             if self.cluster.committed(group, source.topic.name):
@@ -165,13 +165,14 @@ class StartChecks:
     def _refuse_incomplete(self, current: CurrentCheckpoint, newest: int | None) -> None:
         checkpoint = self.folder.checkpoint(current)
         if current.begun and not checkpoint.exists():
-            evidence = f"{self.folder.uri}/current.json says it was begun"
+            evidence = f"{self.folder.uri}/current.json says that it was started"
             raise self._lost(evidence, in_table=newest is not None)
         if current.start != FROM_TABLE:
             return
         for source in self.pipeline.sources:
             if read_initial(checkpoint.uri, source.topic.name) is None:
-                evidence = f"it was reset to the table, its position of {source.topic.name} is gone"
+                name = source.topic.name
+                evidence = f"it was reset to the table, its position of {name} is missing"
                 raise self._lost(evidence, in_table=True)
 
     def _refuse_stale(self, positions: PositionStore, current: CurrentCheckpoint) -> None:
@@ -205,7 +206,7 @@ class StartChecks:
         )
 
     def _commands(self, parts: range) -> str:
-        """Returns the commands that reprocess the time ranges of ``parts`` once more."""
+        """Returns the commands that reprocess the time ranges of ``parts``."""
         entries = [e for e in self.reprocessed.counted(parts.stop - 1) if e.number in parts]
         ranges = {f"--from {e.start.isoformat()} --to {e.end.isoformat()}": None for e in entries}
         if len(entries) < len(parts):

@@ -20,7 +20,7 @@ _SOURCE = "StreamingRelationV2"
 
 
 def query_record(pipeline: Pipeline, rows: DataFrame) -> QueryRecord:
-    """Returns what is to be recorded of a query that makes ``rows``."""
+    """Returns what is recorded of a query that makes ``rows``."""
     plan = analyzed(rows)
     names = [source.topic.name for source in pipeline.sources]
     reader = _PlanReader(plan, {source_name(pipeline.name, name): name for name in names})
@@ -49,7 +49,7 @@ class _PlanReader:
     def operator(self, node: Any) -> Description:
         """Describes an operator by what its state depends on; other changes of it are harmless.
 
-        The event time is part of it: a watermark goes on where it was, also on another column.
+        The event time is part of it: a watermark continues where it was, also on another column.
         """
         times = (n for n in streaming_nodes(node) if n.nodeName() == "EventTimeWatermark")
         return {

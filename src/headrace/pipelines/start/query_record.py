@@ -1,4 +1,4 @@
-"""What the checkpoint of a query was begun with: its sources, and the steps that keep state.
+"""What the checkpoint of a query was started with: its sources, and the steps that keep state.
 
 Spark finds offsets and state by position: the second source of a query gets the second offset, and
 its first stateful operator the first state. Of a changed query it compares only types of columns,
@@ -93,13 +93,13 @@ def difference_of(
 
 
 def read_query(checkpoint: str) -> QueryRecord | None:
-    """Returns what a checkpoint was begun with; None if nothing is recorded."""
+    """Returns what a checkpoint was started with; None if nothing is recorded."""
     path = _path(checkpoint)
     return QueryRecord(**json.loads(storage.read_bytes(path))) if storage.exists(path) else None
 
 
 def write_query(checkpoint: str, query: QueryRecord) -> None:
-    """Records what a checkpoint is begun with."""
+    """Records what a checkpoint is started with."""
     storage.write_bytes_atomic(_path(checkpoint), json.dumps(asdict(query)).encode())
 
 

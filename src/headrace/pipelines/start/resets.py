@@ -1,4 +1,4 @@
-"""A new checkpoint, elsewhere: begun by the next run, numbered above all that were."""
+"""A new checkpoint at other positions: the next run starts it, numbered above all before it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Resets:
 
         Raises:
             NothingCommittedError: if the table records no place.
-            RetentionPassedError: if records after that place are gone.
+            RetentionPassedError: if records after that place were deleted.
         """
         if self.positions is None:
             reason = f"its sink, {self.pipeline.sink.kind}, records no offsets"
@@ -95,7 +95,7 @@ class Resets:
         Raises:
             NothingCommittedError: if the sink records no positions of a topic: the topic was
                 recreated, or the pipeline did not read it before.
-            RetentionPassedError: if records after the positions are gone.
+            RetentionPassedError: if records after the positions were deleted.
             SinkError: if another driver has committed meanwhile.
         """
         if self.positions is None:
@@ -152,7 +152,7 @@ class Resets:
         return current
 
     def held(self) -> dict[str, int] | None:
-        """Returns what the table records as of the version that a RESTORE has gone back to."""
+        """Returns what the table records as of the version that a RESTORE went back to."""
         ids = CheckpointIds(self.pipeline.name, 0)
         restored = None if self.positions is None else self.positions.restored(ids.writer)
         if restored is None:

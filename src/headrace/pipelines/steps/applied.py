@@ -38,7 +38,7 @@ class SteppedRows(NamedTuple):
 def apply_steps(steps: Sequence[Step], frames: Sequence[DataFrame]) -> SteppedRows:
     """The rows that come out of the steps; the first takes all ``frames``, the others one.
 
-    Frames with the ledger's column give rows with it, as far as steps let it through.
+    Frames with the ledger's column give rows with it, as far as steps pass it on.
 
     Raises:
         StepError: a step raised, gave something else than a DataFrame, set a second watermark,

@@ -3,7 +3,7 @@
 A step gets the rows without the column. If Spark's plan of what it returns is a chain of operators
 that make at most one row of each row, the column is put back into each of them: projections,
 filters, watermarks, counts and repartitions. After anything else, such as an aggregation, a join,
-``explode`` or a function over batches of rows, no row can be told from which event it came.
+``explode`` or a function over batches of rows, it is not known from which event a row came.
 """
 
 from __future__ import annotations

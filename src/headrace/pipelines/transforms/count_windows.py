@@ -43,7 +43,7 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
     watermark ``within`` behind the newest event time, unless the rows have a watermark already:
               then that one, which several sources have (``Source.watermark``)
     state     a count for each open window and combination: ``count_windows_state_rows``, with the
-              groups of other aggregates of the pipeline, which Spark's reports do not tell apart
+              groups of other aggregates of the pipeline, which Spark's reports do not distinguish
     a crash   repeats nothing: the state is in the checkpoint. A reset begins with an empty state,
               so a window that was open is given with a part of its rows
     ========= ==================================================================================

@@ -38,9 +38,9 @@ class Transform(abc.ABC):
     Attributes:
         metrics: of its figures, which stand in the pipeline's status and metrics. Their names must
             not be those of other figures of pipelines.
-        keeps_lineage: whether it tells the ledger of each row that it drops (:meth:`with_ledger`),
-            and gives rows with the ledger's column if they come with it. Where it is False, it does
-            not see that column.
+        keeps_lineage: whether it reports each row that it drops to the ledger
+            (:meth:`with_ledger`), and gives rows with the ledger's column if they come with it.
+            Where it is False, it does not see that column.
     """
 
     metrics: ClassVar[tuple[Metric, ...]] = ()
@@ -69,7 +69,7 @@ class Transform(abc.ABC):
         return self
 
     def with_ledger(self, ledger: StepLedger) -> Transform:  # noqa: ARG002
-        """Returns the transform with what it tells the ledger by; called before the step itself.
+        """Returns the transform with what counts for the ledger; called before the step itself.
 
         Called only for rows that the ledger can count, and where :attr:`keeps_lineage` is True.
         """

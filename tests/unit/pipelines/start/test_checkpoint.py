@@ -66,7 +66,7 @@ def test_a_torn_offset_file_is_named(checkpoint, tmp_path):
 
 
 def test_a_file_that_is_gone_is_named(checkpoint):
-    with pytest.raises(SinkError, match=r"offsets/7.*is gone"):
+    with pytest.raises(SinkError, match=r"offsets/7.*is missing"):
         checkpoint.batch(7)
 
 

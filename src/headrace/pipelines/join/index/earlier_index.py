@@ -128,7 +128,7 @@ class EarlierIndex:
     it holds others.
 
     Raises:
-        DamagedRunError: if fingerprints that are read are damaged, or gone.
+        DamagedRunError: if fingerprints that are read are damaged, or missing.
         OtherFilesError: if a range that is used has lost files, or has one that no mark names.
         Exception: as RocksDB words it: the disk fails, or what is read is damaged
             (:func:`with_index`).
@@ -306,7 +306,7 @@ class EarlierIndex:
     def _mark(self, marks: IngestedFiles, without: Collection[Range] = ()) -> None:
         """Writes what it holds. Files of the ranges of ``without`` are about to be deleted.
 
-        So a crash leaves marks that name no file that is gone, and none that the next start misses.
+        So a crash leaves marks that name no deleted file, and none that the next start misses.
         """
         files = {
             str(range_): self._files(range_) for range_ in self._ranges if range_ not in without
@@ -322,7 +322,7 @@ def with_index(
 
     Where it turns out to be damaged, as by a cleaner of temporary files, it is deleted, and ``use``
     is called once more. Where another task has it open it is waited for: steps may use their rows
-    twice, and Spark then reads them twice. A task that makes an index of many events again has it
+    twice, and Spark then reads them twice. A task that rebuilds an index of many events has it
     for minutes.
 
     Raises:

@@ -17,7 +17,7 @@ of a large run where a batch is small. A new run is merged with the one before i
 more than twice as large. So runs are few, and a fingerprint is written again as often as the
 number of keys has doubled since.
 
-Runs may hold more keys than the range: what is there too much costs a lookup, what is missing would
+Runs may hold more keys than the range: a surplus one costs a lookup, a missing one would
 lose an event. So a run is written before its events are ingested, and deleted after them; and the
 runs are listed once, so that one that disappears is noticed.
 """
@@ -47,7 +47,7 @@ _NAME = re.compile(r"\d{12}\.run")
 
 
 class DamagedRunError(Exception):
-    """A run is not as it was written, or is gone."""
+    """A run is not as it was written, or is missing."""
 
 
 class FingerprintRuns:
@@ -119,7 +119,7 @@ def _opened(file: Path, block: int) -> Iterator[_Run]:
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise DamagedRunError(f"{file} is gone") from None
+        raise DamagedRunError(f"{file} is missing") from None
     try:
         yield _Run(file, descriptor, block)
     finally:

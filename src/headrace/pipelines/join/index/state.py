@@ -143,7 +143,7 @@ class StateFolder:
         """Returns the state that a batch begins with.
 
         Raises:
-            JoinStateError: if it is gone, damaged, or of another form.
+            JoinStateError: if it is missing, damaged, or of another form.
         """
         if at == self._initial:
             return JoinState("key left out", uuid4().hex)
@@ -158,7 +158,7 @@ class StateFolder:
     ) -> tuple[str, SegmentFile]:
         """Writes sorted files of the events between two offsets; returns the name of their file.
 
-        ``facts`` tell the events from others: an index that has ingested a file knows it by its
+        ``facts`` identify the events: an index that has ingested a file knows it by its
         name.
         """
         first, newest = min(file.first for file in files), max(file.newest for file in files)
@@ -240,10 +240,10 @@ class StateFolder:
         """Deletes what batches before ``at`` left, and none from there on needs.
 
         Files of later positions stay: where this is a late attempt of an earlier batch, another
-        task has gone on from them.
+        task has continued from them.
 
         Raises:
-            JoinStateError: a file of earlier events is gone, which an index on this machine, but
+            JoinStateError: a file of earlier events is missing, which an index on this machine, but
                 on no other one, would make up for.
         """
         names = storage.list_files(self._uri, self._options)
@@ -278,7 +278,7 @@ def _checksum(content: bytes) -> bytes:
 
 
 def facts_of(events: KeyedEvents) -> bytes:
-    """Returns what tells events from others, by the fingerprints of their keys and values."""
+    """Returns what identifies events, by the fingerprints of their keys and values."""
     prints = events.fingerprints, fingerprints(events.values)
     return b"".join(numbers.tobytes() for numbers in (events.offsets, events.times_us, *prints))
 

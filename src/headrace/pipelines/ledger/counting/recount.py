@@ -33,7 +33,7 @@ class Recount:
     Attributes:
         sums: by start of the window, in seconds since 1970; None: rows without an event time.
             Bytes are 0, as rows have none.
-        has_ids: whether the rows tell the ids that the ledger counts.
+        has_ids: whether the rows have the ids that the ledger counts.
         without_ids: windows with rows that do not, where others do.
         failure: why there is none, as a sentence; empty: there is one.
     """
@@ -44,7 +44,7 @@ class Recount:
     without_ids: frozenset[int | None] = frozenset()
 
     def compares_ids(self, start: int | None) -> bool:
-        """Returns whether all rows of a window tell their ids."""
+        """Returns whether all rows of a window have their ids."""
         return self.has_ids and start not in self.without_ids
 
 
@@ -83,7 +83,7 @@ def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ())
     known = comparable_columns(rule, first.schema) & {*named}
     if rule.event_time is not None and rule.event_time not in known:
         reason = f"the table has no column {rule.event_time!r} of a type of times"
-        return Recount(failure=f"{reason}, which tells the window")
+        return Recount(failure=f"{reason}, which decides the window")
     has_ids = {*rule.id_columns} <= known
     statement = _COUNT.format(
         window=_window(rule),
@@ -206,4 +206,4 @@ def added_counts(counts: WindowCounts, rule: LedgerRule, changed: Collection[str
 
 
 def _changed_times(rule: LedgerRule) -> Recount:
-    return Recount(failure=f"steps change or drop {rule.event_time!r}, which tells the window")
+    return Recount(failure=f"steps change or drop {rule.event_time!r}, which decides the window")

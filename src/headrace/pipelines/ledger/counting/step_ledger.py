@@ -27,7 +27,7 @@ _KEPT = "_headrace_kept"
 
 @dataclass(frozen=True)
 class StepLedger:
-    """What one step of a pipeline tells the ledger; picklable, as it travels to the tasks.
+    """What one step of a pipeline reports to the ledger; picklable, as it travels to the tasks.
 
     Each task leaves a file with its sums, under a name of its own: the batch, the step, Spark's
     stage and the partition in it. So an attempt that is repeated replaces what the first one left.
@@ -51,7 +51,7 @@ class StepLedger:
         """Returns ``rows`` without those for which ``is_dropped`` is true, which get ``fate``.
 
         Only the column :data:`LINEAGE` of the dropped rows goes to Python. Rows without that
-        column, after a step that does not let it through, are not counted.
+        column, after a step that does not pass it on, are not counted.
 
         Args:
             rows: to drop some of.

@@ -30,7 +30,7 @@ def ledger_columns(
     Args:
         rule: what the ledger has counted events by.
         rows: without the event time, they are of no window; without columns of ids, of no hash.
-        changed: columns that steps have changed, which tell nothing.
+        changed: columns that steps have changed, which are not compared.
     """
     known = comparable_columns(rule, rows.schema) - {*changed}
     has_ids = {*rule.id_columns} <= known

@@ -47,12 +47,12 @@ class LedgerRule:
 
     @property
     def id_columns(self) -> tuple[str, ...]:
-        """The columns of a table that tell ids: of the event's id, or of its record's position."""
+        """The columns of a table with ids: of the event's id, or of its record's position."""
         return POSITION if self.event_id is None else (self.event_id.partition(".")[0],)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of a table that tell windows and ids."""
+        """The columns of a table that decide windows and ids."""
         return (*self.id_columns, *([self.event_time] if self.event_time else []))
 
 
@@ -184,7 +184,7 @@ class Tally(Protocol[_Added_contra]):
 
 
 class ReadListener(Protocol):
-    """Is told what was counted of events that were read, chunk by chunk, and go on."""
+    """Gets what was counted of events that were read and are passed on, chunk by chunk."""
 
     def expect(self, tally: Tally[LedgerColumns], columns: LedgerColumns) -> None:
         """Takes the columns of the next chunk, which ``tally`` has counted."""

@@ -38,7 +38,7 @@ def all_lines(held: WaitingByPartition) -> Iterator[LedgerLine]:
 
 
 def negative(lines: Iterable[LedgerLine]) -> Iterator[LedgerLine]:
-    """Yields lines that take away what others add."""
+    """Yields lines that subtract what others add."""
     return (LedgerLine(line.key, Sums() - line.sums) for line in lines)
 
 

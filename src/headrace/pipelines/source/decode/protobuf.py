@@ -273,7 +273,7 @@ class _Containers:
             items, refused = self._build(self._unwrapped(list(chain.from_iterable(held))))
             rows = np.searchsorted(ends, list(refused), side="right").tolist()
             return pa.ListArray.from_arrays(offsets, items), rows
-        # upb has no order of keys: a batch that is repeated is to have the same bytes.
+        # upb has no order of keys, and a repeated batch must have the same bytes.
         pairs = [(key, value[key]) for value in held for key in sorted(value)]
         keys = pa.array([key for key, _ in pairs], pa.string())
         items, refused = self._build(self._unwrapped([item for _, item in pairs]))

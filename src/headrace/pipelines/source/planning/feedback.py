@@ -1,6 +1,6 @@
 """What the driver learns from finished batches: how far event time has come, how large records are.
 
-**Event clocks** of partitions tell late events: :mod:`headrace.pipelines.late_data`.
+**Event clocks** of partitions decide which events are late: :mod:`headrace.pipelines.late_data`.
 
 **Sizes.** A batch's bytes are not known before it is read. The size of a partition's records is
 taken from its last batches, each worth half of the one after it, or from the last batch alone where

@@ -115,7 +115,7 @@ def read_chunks(spec: SourceSpec, ranges: Sequence[OffsetRange]) -> Iterator[Chu
     """Yields the records of ranges, in chunks of one range each.
 
     Raises:
-        RecordsDeletedError: if a range is not there any more.
+        RecordsDeletedError: if records of a range were deleted.
     """
     try:
         yield from spec.cluster.read(ranges)
