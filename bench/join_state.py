@@ -23,8 +23,8 @@ from headrace.pipelines.join.index.earlier_index import EarlierIndex
 from headrace.pipelines.join.index.slices import slice_length_us
 from headrace.pipelines.join.index.state import StateFolder
 from headrace.pipelines.join.matching import JoinWindow
+from headrace.pipelines.join.offsets import JoinPosition
 from headrace.pipelines.join.partition import JoinPartition
-from headrace.pipelines.join.position import JoinPosition
 
 
 def main() -> None:

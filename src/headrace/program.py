@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from headrace.ingest.producing.event_producer import EventProducer
 from headrace.model import Topic
 from headrace.pipelines.profiles.profiles import read_profile
-from headrace.pipelines.tables import read_project_table
+from headrace.pipelines.sinks import read_project_table
 from headrace.project.check import load_project
 from headrace.project.loaded import LoadedProject
 from headrace.runtime.extras import require_extra

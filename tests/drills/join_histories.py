@@ -23,8 +23,8 @@ from headrace.pipelines.join.index.earlier_index import EarlierIndex
 from headrace.pipelines.join.index.slices import slice_length_us
 from headrace.pipelines.join.index.state import StateFolder
 from headrace.pipelines.join.matching import JoinWindow
+from headrace.pipelines.join.offsets import JoinPosition
 from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
-from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes, event_offsets
 from headrace.pipelines.ledger.comparison import HopComparison
 from headrace.pipelines.ledger.completeness import CompletenessBounds

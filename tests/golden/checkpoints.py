@@ -21,7 +21,7 @@ from headrace.pipelines.batch.manifest import Manifest, manifest_table
 from headrace.pipelines.batch.positions import CheckpointIds, Recorded
 from headrace.pipelines.join.events import KeyedEvent
 from headrace.pipelines.join.index.state import JoinState, SegmentFile, StateFolder
-from headrace.pipelines.join.position import JoinPosition
+from headrace.pipelines.join.offsets import JoinPosition
 from headrace.pipelines.late_data.event_clock import EventClock
 from headrace.pipelines.ledger.counting.waiting import Waiting
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry

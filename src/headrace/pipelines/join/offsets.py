@@ -12,11 +12,32 @@ They are in the checkpoint, so a batch that is repeated decides as it did before
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.source.offsets import SourceOffset
+
+
+@dataclass(frozen=True)
+class JoinPosition:
+    """The place at which a partition of a join stands, at the start or at the end of a batch.
+
+    Attributes:
+        earlier: next offset of the topic whose events come first.
+        later: next offset of the other topic.
+        clock_us: event time up to which the earlier topic has been read.
+        horizon_us: earlier events before it are forgotten: no later one asks for them any more.
+    """
+
+    earlier: int
+    later: int
+    clock_us: int
+    horizon_us: int
+
+    @property
+    def file(self) -> str:
+        """Name of the state's file."""
+        return "state-" + "-".join(f"{number:020d}" for number in astuple(self)) + ".msgpack"
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from headrace.pipelines.join.index.slices import slice_of
 from headrace.pipelines.join.index.sorted_files import sorted_files
 from headrace.pipelines.join.index.state import JoinState, SegmentFile, StateFolder, facts_of
 from headrace.pipelines.join.matching import EarlierSnapshot, JoinWindow, matcher_for
-from headrace.pipelines.join.position import JoinPosition
+from headrace.pipelines.join.offsets import JoinPosition
 from headrace.pipelines.source.report import JoinCounts
 
 

@@ -20,8 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.pipelines.join.matching import JoinWindow
-from headrace.pipelines.join.offsets import JoinOffset
-from headrace.pipelines.join.position import JoinPosition
+from headrace.pipelines.join.offsets import JoinOffset, JoinPosition
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.planning.feedback import Feedback
 from headrace.pipelines.source.planning.planner import Planner

@@ -73,7 +73,10 @@ def live_horizon_warnings(
         if "retention.ms" in topic.kafka_config or not topic.has_retention:
             continue
         state = live.get(topic.name)
-        millis = default_retention_ms(brokers) if state is None else _millis(state.config)
+        millis = default_retention_ms(brokers)
+        if state is not None:
+            value = state.config.get("retention.ms", "")
+            millis = int(value) if value.isdecimal() else None  # -1: for ever
         if millis is not None:
             yield from _fault(pipeline, horizon, timedelta(milliseconds=millis))
 
@@ -98,11 +101,6 @@ def _fault(pipeline: Pipeline, horizon: Horizon, retention: timedelta) -> Iterat
             f" {retention}: a checkpoint that starts over could not read again what it must know",
             f"a retention of at least {length} of the topic, or a shorter time",
         )
-
-
-def _millis(config: Mapping[str, str]) -> int | None:
-    value = config.get("retention.ms", "")
-    return int(value) if value.isdecimal() else None  # -1: for ever
 
 
 def default_retention_ms(brokers: Mapping[str, str]) -> int | None:

@@ -20,7 +20,10 @@ def late_data_faults(pipeline: Pipeline) -> Iterator[Fault]:
     if not faults and may_move and pipeline.sources:
         faults += _source_faults(pipeline)
         if pipeline.side_table is not None:
-            faults += _column_faults(pipeline)
+            first, *others = (source_columns(source) for source in pipeline.sources)
+            if any(columns != first for columns in others):  # one table takes one set of them
+                message = "late_data is one sink, and the sources have different columns"
+                faults.append(Fault(message, "LateData.DEAD_LETTER, or a pipeline for each source"))
             faults += side_table_faults(pipeline, pipeline.side_table, "late_data")
     for fault in faults:
         yield replace(fault, message=f"pipeline {pipeline.name!r}: {fault.message}")
@@ -40,14 +43,6 @@ def _source_faults(pipeline: Pipeline) -> Iterator[Fault]:
                 f"{source.topic.name!r}), before late_data takes what is {allowed} behind",
                 "a watermark of at least allowed_lateness",
             )
-
-
-def _column_faults(pipeline: Pipeline) -> Iterator[Fault]:
-    """Yields a fault for sources with different columns: one table takes one set of them."""
-    first, *others = (source_columns(source) for source in pipeline.sources)
-    if any(columns != first for columns in others):
-        message = "late_data is one sink, and the sources have different columns"
-        yield Fault(message, "LateData.DEAD_LETTER, or a pipeline for each source")
 
 
 def side_table_faults(pipeline: Pipeline, side: Sink, argument: str) -> Iterator[Fault]:

@@ -23,6 +23,20 @@ _ATTEMPTS = 5
 _Content = TypeVar("_Content")
 
 
+def read_entry(uri: str, decoded: Callable[[bytes], _Content], options: Options) -> _Content:
+    """Reads a file of the ledger.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        SinkError: if the file is none of an entry.
+    """
+    content = storage.read_bytes(uri, options)
+    try:
+        return decoded(content)
+    except ValueError as error:  # msgspec's errors are
+        raise SinkError(uri, f"this entry of the ledger can't be read: {error}") from error
+
+
 class LedgerFolder:
     """Reads and writes the entries of one pipeline below ``_headrace/ledger`` of the lake."""
 
@@ -54,7 +68,7 @@ class LedgerFolder:
             FileNotFoundError: if it was merged into another one meanwhile.
             SinkError: if the file is none of an entry.
         """
-        return self._read(span.name, LedgerEntry.from_bytes)
+        return read_entry(self._at(span.name), LedgerEntry.from_bytes, self._options)
 
     def counted(self, done: Mapping[int, int]) -> list[LedgerEntry]:
         """Returns the entries that count: those of batches that the sink holds.
@@ -130,19 +144,11 @@ class LedgerFolder:
             FileNotFoundError: if the entry was merged into another one meanwhile.
         """
         try:
-            return self._read(span.parts_name, parts_from_bytes)
+            return read_entry(self._at(span.parts_name), parts_from_bytes, self._options)
         except FileNotFoundError:
             if span not in self._all_spans():
                 raise
             return ()
-
-    def _read(self, name: str, decoded: Callable[[bytes], _Content]) -> _Content:
-        content = storage.read_bytes(self._at(name), self._options)
-        try:
-            return decoded(content)
-        except ValueError as error:  # msgspec's errors are
-            reason = f"this entry of the ledger can't be read: {error}"
-            raise SinkError(self._at(name), reason) from error
 
     def _delete(self, spans: Iterable[Span]) -> None:
         # The parts last: a crash in between must not leave an entry that can't be divided.

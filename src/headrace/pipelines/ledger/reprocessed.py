@@ -17,9 +17,9 @@ from itertools import chain, combinations
 
 import msgspec
 
-from headrace.errors import SinkError
 from headrace.ledger.sums import Sums
 from headrace.pipelines.ledger.entry import EntryRange
+from headrace.pipelines.ledger.folder import read_entry
 from headrace.storage import files as storage
 from headrace.storage.files import NO_OPTIONS, Options
 
@@ -120,15 +120,8 @@ class ReprocessedFolder:
         Raises:
             SinkError: if one can't be read.
         """
-        return [self._read(n) for n in self.numbers() if n <= newest]
-
-    def _read(self, number: int) -> ReprocessedEntry:
-        uri = storage.join(self.uri, f"{number}.json")
-        try:
-            content = storage.read_bytes(uri, self._options)
-            return _ENTRY.decode(content)
-        except ValueError as error:  # msgspec's errors are
-            raise SinkError(uri, f"this entry of the ledger can't be read: {error}") from error
+        uris = (storage.join(self.uri, f"{n}.json") for n in self.numbers() if n <= newest)
+        return [read_entry(uri, _ENTRY.decode, self._options) for uri in uris]
 
 
 def changes_of(

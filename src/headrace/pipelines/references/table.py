@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,11 +13,15 @@ from headrace.kafka.read.cluster import Cluster
 from headrace.kafka.read.range_reader import Record
 from headrace.kafka.table.topic_table import TableRecreatedError, TopicPosition, held_table
 from headrace.model import EventSchema, Format
+from headrace.pipelines.references.positions import announced
 from headrace.pipelines.source.decode import columns_for, decoder_for, record_values
 from headrace.settings import SchemaRegistrySettings
+from headrace.spark.remote_errors import raising_remote_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    Lookup = Callable[[Iterator[pa.Array]], Iterator[pa.StructArray]]
 
 _LOG = logging.getLogger("headrace.pipelines")
 # What Python's dictionary needs for a key of some twenty bytes, its offset included.
@@ -159,3 +163,23 @@ class ReferenceTable:
             raise ReferenceTooLargeError(
                 self._pipeline, spec.topic, len(self._index), needed, spec.max_bytes
             )
+
+
+def lookup(reader: ReferenceReader, spec: ReferenceSpec) -> Lookup:
+    """Returns a function that Spark calls once per task, in a Python worker process.
+
+    It takes binary keys and gives the columns of their records, null where there is none. Without
+    a row to look up, it reads nothing of the reference.
+    """
+    import pyarrow as pa
+
+    def find(batches: Iterator[pa.Array]) -> Iterator[pa.StructArray]:
+        table = None
+        with raising_remote_errors():
+            for keys in batches:
+                table = table or reader.table(spec, announced(spec.topic))
+                yield table.find(keys)
+
+    # Spark takes the kind of a function from its annotations, and can't resolve texts with `pa`.
+    find.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
+    return find

@@ -125,7 +125,11 @@ class Reprocessing:
             self._context.of_sink(pipeline, sink), schema, topic.event_id
         )
         try:
-            self._number = self._last_number(driver)
+            if driver.positions is None:
+                self._number = max(self._ledger.numbers(), default=0)
+            else:
+                name = CheckpointIds(pipeline.name, 0).reprocess
+                self._number = driver.positions.versions([name]).get(name, 0)
             by_place = isinstance(driver, ReplacingDriver) and driver.by_place
             self._leave_out_twins(by_place=by_place)
             if by_place and driver.positions is not None:
@@ -145,12 +149,6 @@ class Reprocessing:
         client, topic = self._context.client, self._source.topic.name
         known = replayed_records(client, topic, self._plan.topic_id, self._pipeline.name)
         self._reader.leave_out(known)
-
-    def _last_number(self, driver: SinkDriver) -> int:
-        if driver.positions is None:
-            return max(self._ledger.numbers(), default=0)
-        name = CheckpointIds(self._pipeline.name, 0).reprocess
-        return driver.positions.versions([name]).get(name, 0)
 
     def _part(
         self, sink: SinkDriver, ranges: Sequence[OffsetRange], before: ReprocessProgress

@@ -77,7 +77,11 @@ class Resets:
         expected = self._last_commit(self.positions)
         held = held_positions(self.pipeline.name, self.positions)
         begins = self._begins(held, accept_loss=accept_loss)
-        whole = [self._with_added(offset) for offset in begins]
+        whole = []
+        for offset in begins:
+            # Partitions that the topic has got since; a start may refuse them.
+            added = dict.fromkeys(self.cluster.live(offset.topic).latest, 0)
+            whole.append(replace(offset, partitions={**added, **offset.partitions}))
         return self._begun_at(whole, self.following(), expected)
 
     def take_over(self, number: int, sink: SinkDriver) -> CurrentCheckpoint:
@@ -208,11 +212,6 @@ class Resets:
             },
             caught_up_ms=store.versions([ids.caught_up]).get(ids.caught_up, 0),
         )
-
-    def _with_added(self, offset: SourceOffset) -> SourceOffset:
-        """Takes the partitions in that the topic has got since, which a start may refuse."""
-        added = dict.fromkeys(self.cluster.live(offset.topic).latest, 0)
-        return replace(offset, partitions={**added, **offset.partitions})
 
     def _still_there(
         self, offset: SourceOffset, live: LivePositions, *, accept_loss: bool

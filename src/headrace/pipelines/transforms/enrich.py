@@ -114,8 +114,7 @@ class enrich(Transform):  # noqa: N801  a verb, as the steps of users are
         from pyspark.sql import functions as F  # noqa: N812
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        from headrace.pipelines.references.lookup import lookup
-        from headrace.pipelines.references.table import ReferenceSpec, kept_columns
+        from headrace.pipelines.references.table import ReferenceSpec, kept_columns, lookup
 
         reader, schema = self.reader, self.reference.schema
         if reader is None or schema is None:

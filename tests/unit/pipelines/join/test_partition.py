@@ -20,8 +20,8 @@ from headrace.pipelines.join.index.earlier_index import EarlierIndex, with_index
 from headrace.pipelines.join.index.slices import slice_length_us
 from headrace.pipelines.join.index.state import StateFolder
 from headrace.pipelines.join.matching import JoinWindow
+from headrace.pipelines.join.offsets import JoinPosition
 from headrace.pipelines.join.partition import JoinPartition
-from headrace.pipelines.join.position import JoinPosition
 
 
 @pytest.fixture(autouse=True)

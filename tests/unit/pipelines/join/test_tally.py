@@ -23,7 +23,7 @@ from headrace.pipelines.join.declaration import Match
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
 from headrace.pipelines.join.index.state import StateFolder
 from headrace.pipelines.join.matching import IdMatcher
-from headrace.pipelines.join.position import JoinPosition
+from headrace.pipelines.join.offsets import JoinPosition
 from headrace.pipelines.ledger.entry import merged
 
 START = JoinPosition(0, 0, 0, 0)

@@ -287,17 +287,15 @@ class EarlierIndex:
         except (FileNotFoundError, UnicodeDecodeError, msgspec.DecodeError):  # torn by a crash
             return _NOTHING
         marked = {Range.parse(name): files for name, files in marks.ranges.items()}
-        if not all(self._has(range_, files) for range_, files in marked.items()):
-            return _NOTHING
+        for range_, files in marked.items():
+            entries = self._ranges.get(range_)
+            if entries is None or entries.count_files() < files.files:
+                return _NOTHING
+            if not files.runs <= self._files(range_).runs:
+                return _NOTHING
         for range_, files in marked.items():
             self._ranges[range_].file_count = files.files
         return marks
-
-    def _has(self, range_: Range, files: RangeFiles) -> bool:
-        entries = self._ranges.get(range_)
-        if entries is None or entries.count_files() < files.files:
-            return False
-        return files.runs <= self._files(range_).runs
 
     def _files(self, range_: Range) -> RangeFiles:
         runs = frozenset(run.name for run in self._prints[range_].files)

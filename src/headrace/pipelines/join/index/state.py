@@ -36,7 +36,7 @@ from headrace.pipelines.join.events import KeyedEvent, KeyedEvents, fingerprints
 from headrace.pipelines.join.index.earlier_index import EarlierIndex
 from headrace.pipelines.join.index.slices import slice_of
 from headrace.pipelines.join.index.sorted_files import SortedFile
-from headrace.pipelines.join.position import JoinPosition
+from headrace.pipelines.join.offsets import JoinPosition
 from headrace.storage import files as storage
 
 # Files of batches are some hundred kilobytes. A listing of a month's packs stays short, and a pack

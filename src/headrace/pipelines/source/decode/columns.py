@@ -115,7 +115,8 @@ def _builder(field: EventField, *, can_be_null: bool) -> _Builder:
     read, kind = reader_of(field), arrow_type(field)
     if read is None:
         return lambda values: (pa.array(values, kind), ())
-    return partial(_read, read, kind, field.nullable)
+    build = partial(read_values, read, kind)
+    return (lambda values: build([*map(without_null, values)])) if field.nullable else build
 
 
 def _integers(values: list[int | None], can_be_null: bool) -> pa.Array:
@@ -129,11 +130,13 @@ def _millis(values: list[int | None], can_be_null: bool) -> pa.Array:
     return pc.multiply(_integers(values, can_be_null), 1000).cast(_TIME)
 
 
-def _read(
-    read: Callable[[Any], object], kind: pa.DataType, nullable: bool, values: list[Any]
-) -> _Column:
-    if nullable:
-        values = [without_null(value) for value in values]
+def read_values(
+    read: Callable[[Any], object], kind: pa.DataType, values: list[Any]
+) -> tuple[pa.Array, list[int]]:
+    """Returns an array of what ``read`` makes of values, and the rows for which that is None.
+
+    A value that is None is null, and is not read.
+    """
     results = [None if value is None else read(value) for value in values]
     pairs = enumerate(zip(values, results, strict=True))
     unreadable = [row for row, (value, result) in pairs if result is None and value is not None]

@@ -7,6 +7,7 @@ the values of all messages of a block.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,7 +26,7 @@ from headrace.events.protobuf.values import (
 from headrace.events.rejection import rejection
 from headrace.events.times import EARLIEST_US, LATEST_US, parse_date
 from headrace.model import FieldType
-from headrace.pipelines.source.decode.columns import arrow_schema, arrow_type
+from headrace.pipelines.source.decode.columns import arrow_schema, arrow_type, read_values
 from headrace.pipelines.source.decode.decoder import Decoded
 from headrace.pipelines.source.decode.json_events import BLOCK_RECORDS
 from headrace.pipelines.source.decode.parts import decoded_in_blocks, in_order, without_rows
@@ -164,7 +165,7 @@ def _builder(read: ReadField) -> _Builder:
         return timestamps
     read_one = _reader_of_one(read)
     if read_one is not None:
-        return lambda values: _read(read_one, kind, values)
+        return partial(read_values, read_one, kind)
     return _BUILDERS.get(read.reading, lambda values: (pa.array(values, kind), ()))
 
 
@@ -197,13 +198,6 @@ def _decimal_reader(read: ReadField) -> Callable[[str], Any]:
             return None
 
     return number
-
-
-def _read(read: Callable[[Any], Any], kind: pa.DataType, values: list[Any]) -> _Column:
-    results = [None if value is None else read(value) for value in values]
-    pairs = enumerate(zip(values, results, strict=True))
-    refused = [row for row, (value, result) in pairs if result is None and value is not None]
-    return pa.array(results, kind), refused
 
 
 def _mismatched(values: list[Any]) -> list[int]:

@@ -448,7 +448,12 @@ def _with_source_columns(
 
     rows = with_record_columns(rows, records, place, spec.metadata)
     if spec.subpartitions > 1:
-        lanes = [_lane(record, spec.subpartitions) for record in records]
+        # Records without a key have no order to keep, so their offsets spread them.
+        lanes = [
+            (record.offset() if (key := record.key()) is None else zlib.crc32(key))
+            % spec.subpartitions
+            for record in records
+        ]
         rows = rows.append_column("_subpartition", pa.array(lanes, pa.int32()))
     if spec.heartbeat_after_us:
         rows = rows.append_column(HEARTBEAT, pa.array([False] * len(records), pa.bool_()))
@@ -456,8 +461,3 @@ def _with_source_columns(
         is_deleted = [record.value() is None for record in records]
         rows = rows.append_column(DELETED, pa.array(is_deleted, pa.bool_()))
     return rows
-
-
-def _lane(record: Record, lanes: int) -> int:
-    key = record.key()
-    return int(record.offset() if key is None else zlib.crc32(key)) % lanes

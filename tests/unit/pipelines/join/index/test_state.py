@@ -15,8 +15,8 @@ from headrace.pipelines.join.index.earlier_index import EarlierIndex
 from headrace.pipelines.join.index.slices import slice_length_us
 from headrace.pipelines.join.index.sorted_files import sorted_files
 from headrace.pipelines.join.index.state import JoinState, StateFolder
+from headrace.pipelines.join.offsets import JoinPosition
 from headrace.pipelines.join.partition import JoinPartition
-from headrace.pipelines.join.position import JoinPosition
 
 BEGIN = 1_764_000_000_000_000
 INITIAL = JoinPosition(0, 0, 0, 0)
