@@ -53,6 +53,7 @@ PARTS = (
         "acceptance/test_bench_flow.py",
         "acceptance/test_queries_killed.py",
         "acceptance/test_spark_cluster.py",
+        "docs/test_to_a_cluster.py",
         "unit/queries/emit/test_against_arrow.py",
     ),
     (
