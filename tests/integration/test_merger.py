@@ -195,7 +195,7 @@ def test_a_link_that_is_cut_is_waited_for_and_nothing_is_late(plan, second_broke
         far,
         merged.config,
         {name: copy},
-        tells_times=True,
+        reports_times=True,
     )
     there = replace(merged, config=far, sources={name: BY_CLOCK})
     senders = {plan.topics[0]: connected_producer(plan.config) for plan in (merged, there)}

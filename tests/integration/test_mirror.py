@@ -266,7 +266,7 @@ def test_records_that_retention_removed_are_named_and_hold_up_no_other_partition
         running.until(lambda progress: progress.moved["records"] == 5)
         refused = running.refused[TopicPartition(name, 0)]
     assert refused.code == "MIRROR_GAP"
-    assert "15 offsets are gone, 10 to 24" in str(refused)
+    assert "15 offsets are lost, 10 to 24" in str(refused)
     assert numbers(target, link) == list(range(10))
 
 

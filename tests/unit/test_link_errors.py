@@ -78,7 +78,7 @@ MESSAGES = [
         "MIRROR_GAP",
         (
             "Records were deleted before they were mirrored: mirror 'm', site 'waw', "
-            "partition 'a/0', next offset 8, accepted offset 1010. 1,002 offsets are gone, 8 "
+            "partition 'a/0', next offset 8, accepted offset 1010. 1,002 offsets are lost, 8 "
             "to 1,009. To continue with what the source has: `headrace mirror accept m a/0`. "
             "To copy everything again: delete the copy, `headrace apply`, and run the mirror."
         ),
@@ -90,7 +90,7 @@ MESSAGES = [
             "The topic was deleted and created again since it was last mirrored: mirror 'm', "
             "site 'waw', partition 'a/0', next offset 8000, accepted offset 0, mirrored topic"
             " id 'old', live topic id 'new'. Records of the old topic from offset 8,000 on "
-            "are gone, where there were any; the offsets of the new one mean other records. "
+            "are lost, if there were any; the offsets of the new one mean other records. "
             "To continue with what the source has: `headrace mirror accept m a/0`. To copy "
             "everything again: delete the copy, `headrace apply`, and run the mirror."
         ),

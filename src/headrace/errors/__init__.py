@@ -99,7 +99,7 @@ HeadraceError                         base
 ├── QueryTextError                    queries: the text of a standing query is not valid
 ├── QueryInvalidError                 its id or its time to live is not possible
 ├── QueryMissingError                 no query of that id is registered
-├── WorkerError                       workers: an instance of a worker can't go on
+├── WorkerError                       workers: an instance of a worker can't continue
 │   ├── ProcessingFailedError         a record failed, and the worker stops at failures
 │   ├── ProcessingTimeoutError        a record was not processed in time
 │   ├── TaskTimeoutError              init, punctuate or close of a task took too long

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import ClassVar
 
-# The first that an error has. Beside a detail, a reason is a code.
+# Facts that are sentences, by precedence: beside a detail, a reason is a code.
 _SENTENCES = ("detail", "problem", "reason")
 
 
 class HeadraceError(Exception):
     """Something went wrong in headrace."""
 
-    # Of the command: scripts and supervisors tell by it whether to try again.
+    # The exit code of the command: by it, scripts and supervisors decide whether to try again.
     exit_code: ClassVar[int] = 1
 
     @property

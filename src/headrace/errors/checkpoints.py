@@ -23,7 +23,7 @@ class CheckpointInUseError(RefusedError):
 
 @dataclass(eq=False)
 class JoinStateError(RefusedError):
-    """A file of a join's state is gone, damaged or of another form: events would find no match."""
+    """A file of a join's state is lost, damaged or of another form: events would find no match."""
 
     code = "JOIN_STATE_LOST"
     pipeline: str
@@ -32,7 +32,7 @@ class JoinStateError(RefusedError):
     @property
     def remedy(self) -> str:
         return (
-            "Bring the whole folder of the checkpoint back from a backup. Or begin with an empty "
+            "Restore the whole folder of the checkpoint from a backup. Or start with an empty "
             f"state: `headrace checkpoint reset {self.pipeline} --to table`; later events that "
             "waited are lost then, and new ones do not find what was read before."
         )
@@ -40,7 +40,7 @@ class JoinStateError(RefusedError):
 
 @dataclass(eq=False)
 class CheckpointLostError(RefusedError):
-    """The pipeline has run before, but its checkpoint is gone.
+    """The pipeline has run before, but its checkpoint is missing.
 
     ``in_table``: whether the table records where it stands.
     """
@@ -56,12 +56,13 @@ class CheckpointLostError(RefusedError):
         reset = f"`headrace checkpoint reset {self.pipeline}"
         if self.in_table:
             return (
-                f"To go on exactly where the table stands: {reset} --to table` (state of stateful "
-                "steps starts over). A checkpoint from a backup is compared with the table first."
+                f"To continue exactly where the table stands: {reset} --to table` (state of "
+                "stateful steps starts over). A checkpoint from a backup is compared with the "
+                "table first."
             )
         return (
             f"The table has nothing of it. To read all that the topics hold: {reset} --to "
-            f"earliest`; to go on from the group's committed offsets: {reset} --to committed`."
+            f"earliest`; to continue at the group's committed offsets: {reset} --to committed`."
         )
 
 
@@ -80,7 +81,7 @@ class CheckpointBehindTableError(RefusedError):
     def remedy(self) -> str:
         return (
             "The checkpoint is an older copy, has lost files, or another driver runs the pipeline. "
-            "To go on exactly where the table stands: "
+            "To continue exactly where the table stands: "
             f"`headrace checkpoint reset {self.pipeline} --to table` (state of stateful steps "
             "starts over)."
         )
@@ -107,20 +108,20 @@ class TableBehindCheckpointError(RefusedError):
     def remedy(self) -> str:
         reset = f"`headrace checkpoint reset {self.pipeline}"
         if self.in_table:
-            return (
+            text = (
                 "The table is an older copy, or was restored. To write again what it lacks: "
-                f"{reset} --to table` (state of stateful steps starts over).{self._then}"
+                f"{reset} --to table` (state of stateful steps starts over)."
             )
+            if self.reprocess:
+                return (
+                    f"{text} What was reprocessed since, reprocess again after that: "
+                    f"{self.reprocess}."
+                )
+            return text
         return (
             "The table was deleted, or is another one. Restore it; or let all that the topics hold "
             f"land in it: {reset} --to earliest`; or only what is new: {reset} --to committed`."
         )
-
-    @property
-    def _then(self) -> str:
-        if not self.reprocess:
-            return ""
-        return f" What was reprocessed since, reprocess again after that: {self.reprocess}."
 
 
 @dataclass(eq=False)
@@ -140,13 +141,13 @@ class QueryChangedError(RefusedError):
     @property
     def remedy(self) -> str:
         reset = f"headrace checkpoint reset {self.pipeline} --to"
-        place = "table` goes on where the table stands"
+        place = "table` continues where the table stands"
         if not self.in_table:
-            place = "committed` goes on from the group's committed offsets"
+            place = "committed` continues at the group's committed offsets"
         return (
-            f"Undo the change. Or begin with an empty state: `{reset} {place}; keys that steps "
+            f"Undo the change. Or start with an empty state: `{reset} {place}; keys that steps "
             "remember are forgotten, and windows and joins that are open lose the rows they have "
-            "(a topic that is added has no offsets to go on from: declare a pipeline of its own "
+            "(a topic that is added has no offsets to continue at: declare a pipeline of its own "
             "for it). Or give the pipeline a new name, and it reads its topics from where they are "
             "declared to start."
         )
@@ -154,7 +155,7 @@ class QueryChangedError(RefusedError):
 
 @dataclass(eq=False)
 class NothingCommittedError(RefusedError):
-    """There are no offsets to begin at."""
+    """There are no offsets to start at."""
 
     code = "NOTHING_COMMITTED"
     pipeline: str

@@ -1,4 +1,4 @@
-"""Refused starts: the offset to begin at is no longer in the topic."""
+"""Refused starts: the offset to start at is no longer in the topic."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ReferenceRecreatedError(RefusedError):
     @property
     def remedy(self) -> str:
         return (
-            "What the batch was to look up is gone. To plan it again, with the topic as it is now: "
+            "The records that the batch looks up are deleted. To plan it again with the new topic: "
             f"`headrace checkpoint reset {self.pipeline} --to table`."
         )
 
@@ -85,7 +85,7 @@ class TopicTruncatedError(RefusedError):
         return (
             "The brokers lost acknowledged records (unclean leader election, lost disk); what "
             f"follows offset {self.cut_offset} now was not read. To read it: "
-            f"`headrace checkpoint reset {self.pipeline} --to committed`, which begins at the cut."
+            f"`headrace checkpoint reset {self.pipeline} --to committed`, which starts at the cut."
         )
 
 
@@ -148,8 +148,8 @@ class RetentionPassedError(RefusedError):
         # Offsets, not records: in a compacted or transactional topic there are fewer records.
         lost = self.earliest_offset - self.checkpoint_offset
         return (
-            f"{lost} offsets are gone. To accept the loss and go on from the earliest that is "
-            f"left: `headrace checkpoint reset {self.pipeline} --to table --accept-loss`."
+            f"{lost} offsets are gone. To accept the loss and continue at the earliest that "
+            f"remains: `headrace checkpoint reset {self.pipeline} --to table --accept-loss`."
         )
 
 
@@ -209,7 +209,7 @@ class CommittedOffsetError(RefusedError):
     def remedy(self) -> str:
         return (
             "Records were deleted unread, or the topic was recreated. "
-            "`headrace workers reset NAME` begins with the earliest record there is."
+            "`headrace workers reset NAME` starts at the earliest record."
         )
 
 
@@ -227,5 +227,5 @@ class WorkerTruncatedError(RefusedError):
         return (
             "The brokers lost acknowledged records (unclean leader election, lost disk); what "
             f"follows offset {self.cut_offset} now was not processed. To process it: "
-            "`headrace workers reset NAME --to committed`, which begins at the cut."
+            "`headrace workers reset NAME --to committed`, which starts at the cut."
         )

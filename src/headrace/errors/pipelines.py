@@ -1,4 +1,4 @@
-"""A pipeline cannot go on."""
+"""A pipeline can't continue."""
 
 from __future__ import annotations
 

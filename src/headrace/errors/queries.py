@@ -114,9 +114,9 @@ class MatchedRecordsDeletedError(RefusedError):
     @property
     def remedy(self) -> str:
         return (
-            f"To go on with the records that are there, delete those of {self.snapshots} with "
+            f"To continue with the records that remain, delete those of {self.snapshots} with "
             "Kafka's kafka-delete-records.sh: windows that are open are lost, and results of "
-            "records that are still there are written once more."
+            "records that remain are written again."
         )
 
 
@@ -136,9 +136,9 @@ class QueryTopicRecreatedError(RefusedError):
     @property
     def remedy(self) -> str:
         return (
-            "To go on with the new topic, stop all instances, and delete the records of all "
+            "To continue with the new topic, stop all instances, and delete the records of all "
             f"partitions of {self.snapshots} with Kafka's kafka-delete-records.sh: windows that "
-            "are open are lost, and results of records that are still there are written once more."
+            "are open are lost, and results of records that remain are written again."
         )
 
 
@@ -157,7 +157,7 @@ class QueryTopicTruncatedError(RefusedError):
             "The brokers lost acknowledged records (unclean leader election, lost disk); what "
             f"follows offset {self.cut_offset} now was not taken. To take it, delete the records "
             f"of {self.snapshots} with Kafka's kafka-delete-records.sh: windows that are open are "
-            "lost, and results of records that are still there are written once more."
+            "lost, and results of records that remain are written again."
         )
 
 
@@ -189,6 +189,6 @@ class SnapshotDamagedError(RefusedError):
     def remedy(self) -> str:
         return (
             "Delete the records of the partition with Kafka's kafka-delete-records.sh: an instance "
-            "then begins at the first record of the matched topic, and writes results that are "
-            "still within its retention once more."
+            "then starts at the first record of the matched topic, and writes results again that "
+            "are still within its retention."
         )

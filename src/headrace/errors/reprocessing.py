@@ -36,13 +36,13 @@ class RangeExpiredError(RefusedError):
 
     @property
     def remedy(self) -> str:
-        begin = (
-            f"Begin later, with `--from {self.reprocess_from}`; or " if self.reprocess_from else ""
+        later = (
+            f"Start later, with `--from {self.reprocess_from}`; or " if self.reprocess_from else ""
         )
         accept = (
             "reprocess what is left with `--accept-loss`: rows of deleted records stay as they are"
         )
-        return f"{begin}{accept}."
+        return f"{later}{accept}."
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""An instance of a worker can't go on, or a record can't be processed."""
+"""An instance of a worker can't continue, or a record can't be processed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from headrace.errors.base import HeadraceError
 
 
 class WorkerError(HeadraceError):
-    """An instance of a worker can't go on."""
+    """An instance of a worker can't continue."""
 
 
 class ProcessingFailedError(WorkerError):
@@ -65,7 +65,7 @@ class InvalidRecordError(HeadraceError):
 
     Args:
         reason: a stable code, such as ``unknown-campaign``.
-        detail: a sentence for who looks into it.
+        detail: a sentence for the person who investigates it.
     """
 
     def __init__(self, reason: str, detail: str = "") -> None:

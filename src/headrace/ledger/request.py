@@ -13,7 +13,7 @@ class ReconcileRequest:
 
     Attributes:
         times: the windows that hold one of these times; empty: all windows.
-        since: windows that begin before it are left out.
+        since: windows that start before it are left out.
         recount: whether to count the rows of the tables, the records of links and matched events,
             too.
     """

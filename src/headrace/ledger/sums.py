@@ -40,7 +40,7 @@ class Fate(enum.StrEnum):
     """What became of an event at a hop, in the order in which ``reconcile`` shows them.
 
     IN is not a fate, but what the others add up to at READ and at SINK. No other hop counts it.
-    OUT went on to the next hop. FILTERED and DEDUPLICATED were dropped, by a step or by a
+    OUT was passed to the next hop. FILTERED and DEDUPLICATED were dropped, by a step or by a
     unique table. LATE went where the declaration sends late events. BEHIND was taken out before a
     step with state, since it was behind Spark's watermark: a dead letter. DROPPED was late or
     behind, and the declaration drops both. DEAD is a dead letter of another reason. TOMBSTONE: a

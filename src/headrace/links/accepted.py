@@ -62,9 +62,9 @@ def in_force(
     topic_ids: Mapping[TopicPartition, str],
     target_ids: Mapping[int, str],
 ) -> list[AcceptedRange]:
-    """Returns the ranges whose offsets mean what they meant: none of topics recreated since.
+    """Returns the ranges whose offsets are still valid: not those of topics recreated since.
 
-    Of a partition whose offsets were used once more, only those since then, that one first.
+    Of a partition whose offsets were reused, only the ranges since then, that one first.
 
     Args:
         ranges: the oldest first.

@@ -1,7 +1,7 @@
 """The end of a copy: the origins of its last records say where a mirror or a dispatcher continues.
 
 Records of other writers may be among those of the source, and markers of transactions after them,
-so that more and more of the end is read until a record of the source is there.
+so that more and more of the end is read until a record of the source is found.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def copied_since(
 ) -> dict[TopicPartition, list[int]]:
     """Returns the source's offsets of all records that came from there, by copies.
 
-    Records after a transaction that is open, or was given up, are among them: a dispatcher writes
-    without transactions.
+    Records of transactions that are open or were aborted, and those after them, are included: a
+    dispatcher writes without transactions.
 
     Args:
         copies: where to look.
-        floors: the offsets of copies to begin at.
+        floors: the first offsets of copies to read.
 
     Raises:
         AuthorizationError: if an ACL is missing at the cluster.
@@ -109,7 +109,7 @@ def _origins_between(
 
 
 def _origin(copies: Copies, copy: TopicPartition, record: Record) -> Origin | None:
-    """The origin of a record, if it came from the source: the last one it has."""
+    """Returns the last origin of a record, if that is the source."""
     known = origins(headers_of(record) or ())
     source = copies.sources[copy]
     is_ours = known and (known[-1].site, known[-1].topic, known[-1].partition) == (

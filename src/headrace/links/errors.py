@@ -243,10 +243,10 @@ class LinkLossError(LinkError):
 
     @property
     def last_offset(self) -> int:
-        """The last one that is gone."""
+        """The last offset that is lost."""
         return self.accepted_offset - 1
 
     @property
     def lost(self) -> int:
-        """The number of offsets that are gone. A compacted topic has fewer records."""
+        """The number of offsets that are lost. A compacted topic has fewer records."""
         return self.accepted_offset - self.next_offset

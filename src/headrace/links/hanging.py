@@ -23,8 +23,8 @@ class HangingTransactions:
     def find(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the last stable offsets of partitions that have stood still since the last call.
 
-        Calls are to be further apart than a transaction may take. A partition that is read to its
-        end does not stand still.
+        Calls must be further apart than a transaction may take. A partition without an open
+        transaction does not stand still.
 
         Raises:
             AuthorizationError: if an ACL is missing.

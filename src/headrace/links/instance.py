@@ -51,21 +51,21 @@ class Carrier(Protocol[NewStart]):
     """Moves records of the partitions that an instance has. Used on one thread, until it raises.
 
     What it raises of the errors that :class:`LinkInstance` names is an interruption: the
-    instance closes it, and begins with a new one from what is committed. Others end the instance.
+    instance closes it, and starts a new one from the committed positions. Others end the instance.
     """
 
     @property
     def is_full(self) -> bool:
-        """Whether the transaction is to end before its time."""
+        """Whether the transaction must be committed before its time."""
 
     def add(self, starts: Mapping[TopicPartition, NewStart]) -> None:
-        """Moves records of further partitions, from their positions on."""
+        """Adds partitions, whose records are moved from their positions on."""
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Moves these no more. What is in the transaction of them was committed before."""
+        """Stops moving records of partitions. The caller has committed the transaction before."""
 
     def move(self, seconds: float) -> None:
-        """Takes records into the transaction; waits ``seconds`` for the first.
+        """Adds records to the transaction; waits ``seconds`` for the first one.
 
         Raises:
             SourceChangedError: if a source does not have the next record of a partition.
@@ -80,7 +80,7 @@ class Carrier(Protocol[NewStart]):
         """
 
     def commit(self, group: Any) -> Counter[Any]:
-        """Ends the transaction: its records are there for readers, and its positions are kept.
+        """Commits the transaction: its records become visible together with its positions.
 
         Args:
             group: metadata of the group at the target, as this instance is a member of it. Of an
@@ -101,7 +101,7 @@ class Carrier(Protocol[NewStart]):
         """
 
     def check_topics(self) -> None:
-        """Looks for topics that were deleted: the client may not notice it of an idle one.
+        """Checks whether topics were deleted: the client may not notice it while a topic is idle.
 
         Raises:
             SourceChangedError: if one was deleted or recreated.
@@ -110,7 +110,7 @@ class Carrier(Protocol[NewStart]):
         """
 
     def close(self) -> None:
-        """Gives up what is not committed."""
+        """Aborts what is not committed."""
 
 
 class LinkPolicy(Protocol[Start]):
@@ -128,21 +128,21 @@ class LinkPolicy(Protocol[Start]):
         Args:
             transactional_id: of this carrier alone.
             rejections: by partition of the source, a record that the target refuses; not ``None``:
-                it refused some, so that each record is to be sent in a batch of its own.
+                it refused some, so that each record must be sent in a batch of its own.
         """
 
     def positions(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Returns the partitions whose committed offsets say where ``partitions`` go on."""
+        """Returns the partitions whose committed offsets are the positions of ``partitions``."""
 
     def starts(
         self,
         partitions: Collection[TopicPartition],
         committed: Sequence[confluent_kafka.TopicPartition],
     ) -> Starts[Start]:
-        """Returns where ``partitions`` go on, by what is committed for their positions."""
+        """Returns where ``partitions`` continue, by the committed offsets of their positions."""
 
-    def moved_by(self, source: TopicPartition) -> TopicPartition:
-        """Returns the partition that the group shares by which one of a source is moved."""
+    def partition_for(self, source: TopicPartition) -> TopicPartition:
+        """Returns the partition of the target, which the group assigns, for one of a source."""
 
 
 @dataclass
@@ -150,11 +150,11 @@ class LinkProgress:
     """What an instance has done since its start.
 
     Attributes:
-        moved: what was committed, by the names of the counters of its status.
+        moved: counts of what was committed, by the names of the counters of its status.
         partitions: those of the target that it moves records to.
-        refused: those that can't be moved on, and why.
+        refused: those that can't continue, and why.
         restarts: how often it started over from what is committed.
-        unreachable: why a site did not answer when it was asked last; empty: it did.
+        unreachable: why a site did not answer the last request; empty: it did.
         hanging: offsets of the target at which transactions have been open for half a minute.
     """
 
@@ -167,7 +167,7 @@ class LinkProgress:
 
     @property
     def reason(self) -> str:
-        """Returns why it waits, or its readers do; empty: they do not."""
+        """Returns why the instance waits, or readers of its target do; empty: none waits."""
         if not self.hanging:
             return self.unreachable
         partition, offset = min(self.hanging.items())
@@ -185,10 +185,10 @@ class LinkProgress:
 class LinkInstance(Generic[Start]):
     """Moves its share of the partitions until it is stopped, or fails. Used once.
 
-    Any number of instances share the partitions. While brokers are away, it waits. What is in a
-    transaction when anything goes wrong is given up, and moved again from the position that is
-    committed. A partition whose next record the target does not take is refused, and tried again
-    from time to time; the others go on.
+    Any number of instances share the partitions. While brokers are unreachable, it waits. A failure
+    aborts the transaction, and its records are moved again from the committed position. A partition
+    whose next record the target does not take is refused, and retried with exponential backoff; the
+    others continue.
     """
 
     def __init__(self, policy: LinkPolicy[Start], timing: LinkTiming = LinkTiming()) -> None:
@@ -215,11 +215,11 @@ class LinkInstance(Generic[Start]):
         )
 
     def stop(self) -> None:
-        """Ends it; from any thread."""
+        """Stops the instance. May be called on any thread."""
         self._stopping.set()
 
     def run(self, observe: Callable[[None], None]) -> None:
-        """Moves records until :meth:`stop`; calls ``observe`` some times a second.
+        """Moves records until :meth:`stop`; calls ``observe`` several times a second.
 
         Raises:
             TopicMissingError: if a topic of the target does not exist.
@@ -242,7 +242,7 @@ class LinkInstance(Generic[Start]):
     def _step(self) -> None:
         with self._target.naming():
             self._member.poll()
-        self._begin_waiting()
+        self._start_waiting()
         if self.carrier is None:
             self._stopping.wait(self._timing.take_seconds)
             return
@@ -258,9 +258,9 @@ class LinkInstance(Generic[Start]):
             self._check_topics()
 
     def _refuse(self, error: LinkRecordError) -> None:
-        """Leaves the partition of a record out, and starts over with the others."""
+        """Excludes the partition of a record, and restarts the others."""
         source = TopicPartition(*error.source)
-        self._refused_records.add(self._policy.moved_by(source), error)
+        self._refused_records.add(self._policy.partition_for(source), error)
         # Records of several partitions may be known; without any, they are sent in batches again.
         known = {
             at: rejection for at, rejection in (self._rejections or {}).items() if at != source
@@ -286,7 +286,7 @@ class LinkInstance(Generic[Start]):
                 self._look_for_hanging()
 
     def _look_for_hanging(self) -> None:
-        """Notes transactions that stay open: who reads committed records is told nothing."""
+        """Records transactions that stay open: readers of committed records get no error there."""
         if time.monotonic() < self._look_for_hanging_at:
             return
         self._look_for_hanging_at = time.monotonic() + self._timing.check_seconds
@@ -317,14 +317,16 @@ class LinkInstance(Generic[Start]):
         except _INTERRUPTIONS as error:
             self._interrupt(error)
 
-    def _begin_waiting(self) -> None:
-        """Begins partitions whose start is not known yet; again later where no broker tells it."""
+    def _start_waiting(self) -> None:
+        """Starts partitions whose position is not known yet; retries while no broker reports it."""
         if not self._waiting or time.monotonic() < self._start_at:
             return
         self._start_at = time.monotonic() + self._timing.start_seconds
-        if self.carrier is None:  # first: what is committed is to be certain
+        # The carrier is created first: it settles the previous transaction, so that committed
+        # offsets are final. An open transaction is committed: requests may take longer than it may.
+        if self.carrier is None:
             self.carrier = self._new_carrier()
-        else:  # what follows may take longer than a transaction
+        else:
             self._commit()
         try:
             with self._target.naming():
@@ -344,9 +346,9 @@ class LinkInstance(Generic[Start]):
         self._note(starts)
 
     def _new_carrier(self) -> Carrier[Start]:
-        """Ends what the former one left open, and makes one with an id of its own.
+        """Ends the transaction of the previous carrier, and returns one with an id of its own.
 
-        Brokers that are killed can forget to end a transaction. The next one of the same id would
+        Brokers that are killed can forget to abort a transaction. The next one of the same id would
         then commit its records, too.
         """
         if self._id:
@@ -384,7 +386,7 @@ class LinkInstance(Generic[Start]):
             if type(self.progress.refused.get(partition)) is not type(refusal):
                 _LOG.error("%s", refusal)
         for partition in starts.awaited:
-            _LOG.info("%s: the source of %s is not there yet", self._target.name, partition)
+            _LOG.info("%s: the source of %s does not exist yet", self._target.name, partition)
         for partition in (*starts.positions, *starts.awaited):
             self.progress.refused.pop(partition, None)
         self.progress.refused.update(starts.refused)
@@ -414,15 +416,15 @@ class LinkInstance(Generic[Start]):
         kept = {
             source: rejection
             for source, rejection in (self._rejections or {}).items()
-            if self._policy.moved_by(source) not in partitions
+            if self._policy.partition_for(source) not in partitions
         }
-        # Those that are not known yet are found again, by another batch that the target refuses.
+        # Rejections that are not known yet are found by the next batch that the target refuses.
         self._rejections = kept or None
         if not self._waiting:
             self._unknown_since = None
 
     def _interrupt(self, why: object) -> None:
-        """Gives up the transaction; all partitions begin again from what is committed."""
+        """Aborts the transaction; all partitions restart from their committed positions."""
         _LOG.warning("%s: restarts from committed offsets: %s", self._target.name, why)
         self.progress.restarts += 1
         if isinstance(why, BrokerUnreachableError):

@@ -18,8 +18,8 @@ class _RefusedRecord:
 
     Attributes:
         error: names the record.
-        retry_at: when it is tried again, by the monotonic clock.
-        delay: from the last try to that.
+        retry_at: the time of the next attempt, by the monotonic clock.
+        delay: from the last attempt to the next one.
     """
 
     error: LinkRecordError
@@ -28,10 +28,10 @@ class _RefusedRecord:
 
 
 class RefusedRecords:
-    """Records that the target does not take, each tried again after twice the time before.
+    """Records that the target does not take, each retried with exponential backoff.
 
     Args:
-        timing: the first and the longest time.
+        timing: the first and the longest delay.
     """
 
     def __init__(self, timing: LinkTiming) -> None:
@@ -39,7 +39,7 @@ class RefusedRecords:
         self._records: dict[TopicPartition, _RefusedRecord] = {}
 
     def add(self, partition: TopicPartition, error: LinkRecordError) -> None:
-        """Leaves a partition out, from now until its record is to be tried again."""
+        """Excludes a partition until the next attempt to write its record."""
         before, timing = self._records.get(partition), self._timing
         delay = timing.check_seconds
         if before is not None:
@@ -47,12 +47,12 @@ class RefusedRecords:
         self._records[partition] = _RefusedRecord(error, time.monotonic() + delay, delay)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Tries the records of these partitions at once."""
+        """Forgets the records of partitions: they are attempted without a delay."""
         for partition in partitions:
             self._records.pop(partition, None)
 
     def left_out_of(self, starts: Starts[Start]) -> Starts[Start]:
-        """Returns the starts, where partitions whose record is not to be tried yet are refused."""
+        """Returns the starts; partitions whose next attempt is later are refused."""
         now = time.monotonic()
         refused = {
             partition: record.error

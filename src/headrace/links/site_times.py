@@ -1,6 +1,6 @@
-"""How far sites are mirrored: the technical topic by which a merger tells silence from a cut link.
+"""How far sites are mirrored: the topic by which a merger distinguishes silence from a cut link.
 
-A mirror that has copied all that a partition of its source held at a time says so in this topic, in
+A mirror that has copied all that a partition of its source held at a time writes that time, in
 the transaction of the last of those records, or in a later one. A record's key is the partition of
 the copy, as ``topic/partition``, its value the time in milliseconds since 1970, by the clock of the
 mirror's machine. The topic is compacted: the newest time counts.
@@ -59,8 +59,8 @@ def read_site_time(key: bytes, value: bytes | None) -> tuple[TopicPartition, int
 class SourceEnds:
     """Asks every second where the partitions of a source end, on a thread of its own.
 
-    While the source does not answer, nothing is known of a later time: who copies from it must not
-    wait for that in a transaction.
+    While the source does not answer, the last answer stays: a mirror must not wait for the source
+    within a transaction.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -72,19 +72,19 @@ class SourceEnds:
         self._thread.start()
 
     def ask_for(self, partitions: Collection[TopicPartition]) -> None:
-        """Names the partitions."""
+        """Sets the partitions whose ends are requested."""
         self._partitions = frozenset(partitions)
 
     @property
     def latest(self) -> tuple[int, Mapping[TopicPartition, int]]:
-        """The last answer: a time, in milliseconds since 1970, and the ends at that time or later.
+        """Returns a time, in milliseconds since 1970, and the ends at that time or later.
 
-        They are after open transactions, too.
+        Records of open transactions are before these ends.
         """
         return self._ends
 
     def close(self) -> None:
-        """Ends the thread; a request that is under way is not waited for."""
+        """Ends the thread, without waiting for a request that is in flight."""
         self._ending.set()
 
     def _run(self) -> None:

@@ -53,7 +53,7 @@ class SourceReader:
         self._idle_check = IdleCheck(config)
 
     def assign(self, positions: Mapping[TopicPartition, Seen]) -> None:
-        """Reads these partitions alone; with an epoch, a log that was truncated is noticed."""
+        """Reads exactly these partitions; with an epoch, a truncated log is detected."""
         # A new consumer: one that gets a partition again may continue where it was before.
         self._consumer.close()
         self._consumer = self._new_consumer()
@@ -66,11 +66,11 @@ class SourceReader:
         self._consumer.incremental_unassign(client_partitions(partitions))
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads no further in partitions until :meth:`resume`."""
+        """Pauses partitions until :meth:`resume`."""
         self._consumer.pause(client_partitions(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Continues with partitions."""
+        """Resumes partitions."""
         self._consumer.resume(client_partitions(partitions))
 
     def read(self, limit: int, seconds: float) -> tuple[list[Any], dict[tuple[str, int], int]]:

@@ -33,18 +33,18 @@ class LinkedPartition:
 
     @classmethod
     def of(
-        cls, source: TopicPartition, position: int | None, begin: int, end: int | None, why: object
+        cls, source: TopicPartition, position: int | None, start: int, end: int | None, why: object
     ) -> LinkedPartition:
         """Returns the standing of a partition.
 
         Args:
             source: the partition.
-            position: what is committed.
-            begin: where it would continue.
-            end: of the source.
-            why: it can't continue; empty: it can.
+            position: the committed offset.
+            start: the offset at which it would continue.
+            end: the end of the source.
+            why: why it can't continue; empty: it can.
         """
-        lag = None if end is None else max(end - begin, 0)
+        lag = None if end is None else max(end - start, 0)
         return cls(source.path, position, end, lag, str(why))
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where the partitions of an instance begin."""
+"""The positions at which the partitions of an instance start."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-MAX_COMMIT_EVERY = timedelta(seconds=5)  # brokers end a transaction after ten
+MAX_COMMIT_EVERY = timedelta(seconds=5)  # brokers abort a transaction after ten
 
 
 @dataclass(frozen=True)
@@ -14,14 +14,13 @@ class LinkTiming:
 
     Attributes:
         take_seconds: one read waits this long for its records.
-        start_seconds: the interval of requests where partitions begin, while no broker answers.
+        start_seconds: the interval of requests for start positions, while no broker answers.
         check_seconds: the interval of checks of topics, of transactions that stay open, and of
-            partitions that are refused or not there yet.
-        max_retry_seconds: a record that the target does not take is tried again after
-            ``check_seconds``, and then after twice the time before, at most this: each try makes
-            all partitions start over.
+            partitions that are refused or do not exist yet.
+        max_retry_seconds: the longest delay of the exponential backoff for a record that the target
+            does not take, which starts at ``check_seconds``: each attempt restarts all partitions.
         hung_seconds: a target that returns no positions for this time is reported: brokers end a
-            transaction whose instance is gone within twenty seconds.
+            transaction whose instance died within twenty seconds.
         restart_seconds: the delay before it restarts from the committed positions.
     """
 

@@ -24,7 +24,7 @@ from headrace.runtime.instance_name import process_name
 from headrace.spark.header_columns import TIMESTAMP
 
 TRANSACTION_SECONDS = 10
-"""So long a transaction stays open whose instance is gone: readers wait for its end."""
+"""Brokers abort the transaction of an instance that died after this time; readers wait for it."""
 
 NO_TIMESTAMP_MS = -1
 """What stands for the timestamp of a record that has none."""
@@ -44,7 +44,7 @@ _FLUSH_SLICES = 60  # between them failures are looked for, every sixth of a sec
 
 
 class RejectedBatchError(Exception):
-    """The target refuses records for what they are; the transaction is given up.
+    """The target refuses records for their content; the transaction is aborted.
 
     Attributes:
         records: the first one of each partition of the source. Empty: brokers refuse a batch as a
@@ -100,13 +100,13 @@ class LinkWriter(TransactionWriter):
     def send(
         self, source: TopicPartition, target: TopicPartition, message: Any, headers: list[Any]
     ) -> None:
-        """Puts a record into the transaction, which is begun where none is open.
+        """Adds a record to the transaction; starts one if none is open.
 
         Raises:
-            LinkRecordError: if the client does not take the record. The transaction goes on.
+            LinkRecordError: if the client does not take the record. The transaction stays open.
             RejectedBatchError: if the target has refused records.
             AuthorizationError, SinkError: if the target takes no records of the topic.
-            TransactionFencedError, TransactionUnsettledError: if the transaction can't go on.
+            TransactionFencedError, TransactionUnsettledError: if the transaction can't continue.
         """
         if not self._is_open:
             self.begin()
@@ -133,8 +133,8 @@ class LinkWriter(TransactionWriter):
         except KafkaException as error:
             raise self._not_queued(source, message, error.args[0]) from error
 
-    def tell(self, topic: str, key: bytes, value: bytes) -> None:
-        """Puts a record of the instance's own into the transaction. Raises as :meth:`send`."""
+    def send_own(self, topic: str, key: bytes, value: bytes) -> None:
+        """Adds a record that no source has to the transaction. Raises as :meth:`send`."""
         self.begin()
         try:
             self._take((topic, value, key, -1, self._delivered))
@@ -193,7 +193,7 @@ class LinkWriter(TransactionWriter):
             raise self._cause(f"{topic}: {error.str()}")
 
     def _cause(self, reason: str) -> Exception:
-        """Returns why the transaction can't go on: the client tells it one that begins another."""
+        """Returns why the transaction can't continue, as the client says when one is started."""
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
@@ -222,7 +222,7 @@ class LinkWriter(TransactionWriter):
 
 
 def end_transaction(target: LinkTarget, transactional_id: str) -> None:
-    """Ends what a writer has left open: it is committed, if it was to be, or else given up.
+    """Ends the open transaction of a writer: commits it if its commit was sent, else aborts it.
 
     Raises:
         TransactionUnsettledError: if the target's brokers do not answer.

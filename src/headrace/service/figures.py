@@ -17,7 +17,7 @@ Value = TypeVar("Value", covariant=True)  # noqa: PLC0105 - as typing's own name
 
 
 def counter(unit: str, meaning: str, runbook: str) -> Any:
-    """Returns a field that begins at 0 with the run and never falls, and its metric.
+    """Returns a field that is 0 at the start of a run and never falls, and its metric.
 
     Args:
         unit: unit of the figure.

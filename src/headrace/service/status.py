@@ -108,7 +108,7 @@ class ServiceStatus(Measured):
         return replace(self, state=state, reason=reason, updated_ms=now_in_ms())
 
     def with_liveness(self) -> Self:
-        """Returns the status as its readers may take it, if its process may be gone."""
+        """Returns the status for readers, who can't know whether its process has died."""
         return self
 
     def beside(self, others: Sequence[Self]) -> Self:  # noqa: ARG002 - for kinds that share parts

@@ -90,7 +90,7 @@ def accept(session: Session, name: str, site: str, partition: TopicPartition) ->
     """Accept that records of a partition are not sent to SITE.
 
     It continues after them, with the first record that the source has. A running instance does so
-    within half a minute. Refused (exit code 3) where nothing is to be accepted.
+    within half a minute. Refused (exit code 3) if nothing of it is lost.
     """
     from headrace.links.dispatcher.declaration import Dispatcher
     from headrace.links.dispatcher.standing import accept_loss

@@ -58,7 +58,7 @@ class Dispatcher(DeclaredValue):
     Order is that of each partition; only a record that the target had rejected comes behind later
     ones. Delivery: at least once. A start leaves out what the target has already, so a crash
     repeats only what was in flight then; repeated records have the same ``headrace-origin``. Each
-    target has a query of its own: a site that is away holds up no other.
+    target has a query of its own: a site that is unreachable delays no other.
 
     Attributes:
         name: in commands and logs.

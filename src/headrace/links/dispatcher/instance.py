@@ -52,7 +52,7 @@ class DispatcherInstance:
         self._runs: list[RouteRun] = []
 
     def stop(self) -> None:
-        """Ends it. From any thread."""
+        """Stops all targets. May be called on any thread."""
         self._stop.set()
 
     def run(self, observe: Callable[[None], None]) -> None:
@@ -96,7 +96,7 @@ class DispatcherInstance:
             raise DispatcherFailedError(self._name, status.site, status.reason) from failure
 
     def status(self) -> DispatcherStatus:
-        """Returns how it is doing."""
+        """Returns the status of the instance and its targets."""
         routes = [run.status for run in self._runs] or [
             RouteStatus(route.target_site, reason=SPARK_STARTS) for route in self._routes
         ]

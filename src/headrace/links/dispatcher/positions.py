@@ -3,8 +3,8 @@
 The position is an offset that is committed at the target, for the partition of its topic: all
 records of the source before it are there. It goes with that topic: a source that is deleted takes
 no offset with it, and a target's topic that is recreated is filled again. Where no offset is
-committed, as after a week without an instance, all that the source has is to be sent, but for what
-the target has.
+committed, as after a week without an instance, all records of the source must be sent that the
+target does not have.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which record does a target not take? Kafka's Java client, which Spark sends with, does not say.
 
-Of a query that has failed, each partition is sent apart, a record at a time. The record was in
-flight, so it is among the first of its partition that the target does not have.
+After a query has failed, each partition is sent separately, one record at a time. The record was
+in flight, so it is among the first of its partition that the target does not have.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.5
 _SETTLE_SECONDS = 1.0  # what a query that was stopped has in flight reaches the target
-# A target that is far away takes few records one by one: what is left is for the common query.
+# A distant target takes few records one by one: the rest is left to the common query.
 _APART_SECONDS = 60.0
 # Of Kafka's Java client, and the setting of the topic that refuses the record.
 _SETTINGS = {
@@ -55,7 +55,7 @@ def find_refused(
 ) -> dict[TopicPartition, Rejection]:
     """Returns records that the target does not take, by partitions; others may follow.
 
-    What the target takes meanwhile is sent. Where it takes all, or all of a minute, there is none.
+    What the target takes meanwhile is sent. If it takes all records for a minute, none is returned.
 
     Args:
         spark: the session.
@@ -86,7 +86,7 @@ def _sent_apart(
     folder: Path,
     wait: Callable[[float], bool],
 ) -> dict[TopicPartition, tuple[str, str]]:
-    """Sends partitions apart until a record is refused, and returns why, by partitions."""
+    """Sends partitions separately until a record is refused; returns why, by partitions."""
     sent = sent_since(route, positions)
     deadline = time.monotonic() + _APART_SECONDS
     queries: dict[TopicPartition, KafkaQuery] = {}

@@ -1,4 +1,4 @@
-"""One target of a dispatcher, from its start to its end: started, looked at, started again."""
+"""One target of a dispatcher: its query is started, watched, and restarted after a failure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RouteRun:
         route: which target.
         restart: how often, and after how long, a query that failed is started again.
         folder: of the driver's machine, for what this target's queries write there.
-        cores: tells how many cores Spark has for this target.
+        cores: returns how many cores Spark has for this target.
         once: end when what the topic holds now is sent.
 
     Attributes:
@@ -104,7 +104,7 @@ class RouteRun:
         self.status = RouteStatus(route.target_site)
 
     def stop(self) -> None:
-        """Ends it; the next start reads at the target what was sent. From any thread."""
+        """Stops the query; the next start reads at the target what was sent. For any thread."""
         self._stop.set()
 
     def run(self) -> None:
@@ -115,7 +115,7 @@ class RouteRun:
             except SourceChangedError as change:
                 _LOG.info("%s: %s", self._name, change)
                 self._stop.wait(_SETTLE_SECONDS)
-            except Exception as error:  # noqa: BLE001 - whatever it was, other targets go on
+            except Exception as error:  # noqa: BLE001 - other targets continue
                 delay = self._delay_after(error)
                 if delay is None:
                     self.failure = error
@@ -220,7 +220,7 @@ class RouteRun:
         self.status = replace(self.status, committed_ms=now_in_ms())
 
     def _refuse_records(self, positions: Mapping[TopicPartition, CommittedPosition]) -> None:
-        """Leaves partitions out whose next record the target does not take; others continue."""
+        """Excludes partitions whose next record the target does not take; others continue."""
         _LOG.warning("%s: looks for the record that the target does not take", self._name)
         refused = find_refused(self._spark, self._route, positions, self._folder, self._stop.wait)
         for source, rejection in refused.items():

@@ -93,7 +93,7 @@ def _target_faults(dispatcher: Dispatcher, settings: Settings) -> Iterator[Fault
         if site == settings.site:
             yield Fault(
                 f"{label}: target {site!r} is the project's own site",
-                "name other ones: what is to be used here can be read from the source",
+                "name other sites: records that are used here can be read from the source",
             )
         else:
             yield from _unknown_site(label, "targets", site, settings)
@@ -102,7 +102,7 @@ def _target_faults(dispatcher: Dispatcher, settings: Settings) -> Iterator[Fault
     if dispatcher.source.is_compacted:
         yield Fault(
             f"{label}: source {dispatcher.source.name!r} is compacted",
-            "a record may be gone before it is dispatched; mirror the topic instead",
+            "a record may be deleted before it is dispatched; mirror the topic instead",
         )
 
 

@@ -6,7 +6,7 @@ may be there.
 
 A copy names its record by the offset alone. Where the log of the source has another leader since
 the commit, the records from that one's first on may be others than those that were sent: they are
-sent, once more if need be.
+sent, even if that repeats some.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 MAX_OFFSETS = 1_000_000
-"""Of a partition, that are remembered; what is behind them is sent again."""
+"""The most offsets of a partition that are remembered; later records are sent again."""
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ def accept_loss(
     The ledger keeps which. A running instance continues with it within half a minute.
 
     Raises:
-        LinkNotRefusedError: if no loss is to be accepted.
+        LinkNotRefusedError: if no loss must be accepted.
         LinkNoPartitionError, LinkNoLeaderError: if the partition can't be read or written.
         PartitionMissingError: if the source has no such partition.
         AuthorizationError: if an ACL is missing at a site.

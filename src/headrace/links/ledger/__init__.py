@@ -15,21 +15,21 @@ those in a merger's topic of late records. What a record's fate is at the source
 =========== =====================================================================================
 fate        the record
 =========== =====================================================================================
-out         is before the position, and to be sent
-filtered    is not to be sent: it has been at the target, or a dispatcher's routes leave it out
-waiting     is to be sent, and at or after the position: it may be at the target, or not
+out         is before the position, and must be sent
+filtered    must not be sent: it has been at the target, or a dispatcher's routes exclude it
+waiting     must be sent, and is at or after the position: it may be at the target, or not
 expired     was copied, and its copy was removed when the target's retention allowed it
 left out    is of a range that a user has accepted to leave out
 late        (at the target) is in the merger's topic of late records
 =========== =====================================================================================
 
 **In which order.** First the position, then the ends of the target, once no transaction is open
-before them; then the ends of the source. So all that is done by the position is among what is read
-of the target, and all that is read of the target is among what is read of the source.
+before them; then the ends of the source. Hence what the position says is done is counted at the
+target, and what is counted at the target is counted at the source.
 
 **What is compared.** Retention removes records from either end. Copies name their records, so of a
 mirror and a dispatcher each record of the source is compared, to the offset. One whose copy was
 removed from the beginning of the target's topic is missing, unless its time and the retention of
-that topic say that it may be gone. A merger's records name nothing, so windows are compared that
-begin after what was removed, and a window beyond that.
+that topic allow that it was deleted. A merger's records name no source, so windows are compared
+that start after what was deleted, and one window later.
 """

@@ -18,14 +18,14 @@ _ENDED = (Fate.OUT, Fate.FILTERED, Fate.WAITING, Fate.EXPIRED, Fate.LATE, Fate.L
 
 @dataclass(frozen=True)
 class LinkCount:
-    """The records at both ends of a link, as far as both hold them.
+    """The records at both ends of a link, where both hold them.
 
     Attributes:
         partitions: names of the target's partitions that were counted, by number.
         source: sums of the records at the source, by fate.
         target: those at the target.
-        is_exact: whether the target tells which of its records are at or after the position; such
-            ones are WAITING there, too.
+        is_exact: whether records of the target name their offsets at the source; those at or
+            after the position are then WAITING there, too.
         unknown: why other partitions were not counted, as sentences.
         accepted: ranges that a user has accepted to leave out, and that the position has passed.
     """

@@ -45,9 +45,9 @@ class CopiedTopic:
         target: those of the target's cluster.
         topic: of the source.
         copy: the topic of the target.
-        positions: reads the committed positions of partitions of the source; without those that
-            were never begun.
-        is_sent: says by the headers of records, and their columns, whether they are to be copied.
+        positions: reads the committed positions of partitions of the source; partitions that were
+            never started are omitted.
+        is_sent: returns, by the headers and columns of records, whether they must be copied.
         accepted: reads the ranges that were left out, the oldest first.
     """
 
@@ -199,8 +199,8 @@ class _Counting:
             if fate is Fate.EXPIRED and window == 0 and not self._is_limited_by_size:
                 self._unknown.note(
                     self._source[number].partition,
-                    f"copies of records without a timestamp are gone from {self._link.copy}, and"
-                    " when they were made is not known: retention may have removed them early",
+                    f"copies of records without a timestamp were deleted from {self._link.copy},"
+                    " and their age is not known: retention may have deleted them early",
                 )
 
     def _begin(self, ranges: dict[int, OffsetRange], number: int, start: int) -> None:

@@ -77,7 +77,7 @@ def accept(session: Session, name: str, partition: TopicPartition) -> AcceptedLo
     """Accept that records of a source are lost.
 
     TOPIC is a source of MERGER. It continues after them, with the first record that it has.
-    Refused (exit code 3) while an instance runs, and where nothing is to be accepted.
+    Refused (exit code 3) while an instance runs, and if nothing of it is lost.
     """
     from headrace.links.merger.declaration import Merger
     from headrace.links.merger.standing import accept_loss

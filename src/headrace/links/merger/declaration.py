@@ -38,7 +38,7 @@ class Merger(DeclaredValue):
         idle_timeout: a source that has been silent for so long is not waited for; what it sends
             later, and the output has passed, is late.
         mirrored_elsewhere: those of the sources that anything but a ``Mirror`` of this project
-            copies. Nothing tells whether their site is silent or cut off, so only their records,
+            copies. Whether their site is silent or cut off is unknown, so only their records,
             and ``idle_timeout``, move them.
         commit_every: interval of transactions; readers see records after the end of theirs.
     """

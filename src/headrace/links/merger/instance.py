@@ -112,5 +112,5 @@ class _MergerPolicy:
     ) -> Starts[OutputPosition]:
         return find_starts(self._plan, partitions, committed)
 
-    def moved_by(self, source: TopicPartition) -> TopicPartition:
+    def partition_for(self, source: TopicPartition) -> TopicPartition:
         return TopicPartition(self._plan.target, source.partition)

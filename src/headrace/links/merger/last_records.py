@@ -1,4 +1,4 @@
-"""The last records of the target: what was merged where no position tells it."""
+"""The last records of the target: they show what was merged if no position is committed."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class SourceLoss(NamedTuple):
     Attributes:
         source: the partition.
         next_offset: of the first record that is not written.
-        accepted: where it could go on.
+        accepted: where it continues if the loss is accepted.
         reason: what happened.
     """
 
@@ -56,7 +56,7 @@ def find_losses(
 
     Args:
         plan: of the merger.
-        positions: where the inputs of outputs would go on.
+        positions: where the inputs of outputs would continue.
         known: what is committed of inputs.
         logs: what the broker has of them.
         written_to: the newest times of outputs with an input of which no position is committed.
@@ -112,7 +112,7 @@ def _without_position(
     log: LogState,
     written_to_ms: int | None,
 ) -> SourceLoss | None:
-    """Returns the loss of an input whose position is gone; an empty output is started over."""
+    """Returns the loss of an input without a position; one of an empty output starts over."""
     if written_to_ms is None:
         return None
     offset = offsets_since(plan.config, [source], written_to_ms).get(source, log.end)

@@ -110,7 +110,7 @@ class MergerCarrier(Carrier[OutputPosition]):
         for target, positions in starts.items():
             sources = zip(self._plan.inputs_of(target), positions, strict=True)
             inputs = [
-                SourcePartition.begin(
+                SourcePartition.at(
                     source,
                     self._plan.sources[source.topic],
                     start,
@@ -130,10 +130,10 @@ class MergerCarrier(Carrier[OutputPosition]):
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         outputs = [self._outputs.pop(p) for p in partitions if p in self._outputs]
         self._ready -= set(partitions)
-        gone = [input_ for output in outputs for input_ in output.inputs]
-        for input_ in gone:
+        removed = [input_ for output in outputs for input_ in output.inputs]
+        for input_ in removed:
             del self._inputs[input_.source.topic, input_.source.partition]
-        self._reader.remove([input_.source for input_ in gone])
+        self._reader.remove([input_.source for input_ in removed])
 
     def lags(self) -> dict[TopicPartition, int | None]:
         """Returns, by partition of a source, the offsets from the first record that is not written.

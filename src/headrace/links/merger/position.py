@@ -1,8 +1,8 @@
 """Where an input of a merger stands, as it is committed.
 
 A record may be written before others of lower offsets, which wait for their turn. So the committed
-offset of an input is that of the first record that is not written yet, and its metadata tells how
-far it was read, and up to which time what was read is written. All positions of an output are
+offset of an input is that of the first record that is not written yet, and its metadata has how far
+it was read, and up to which time what was read is written. All positions of an output are
 committed in one transaction with its records. Each names the topics of all of them, since brokers
 remove the offsets of a topic that is deleted. None depends on the order of the topics, which may
 change.
@@ -82,7 +82,7 @@ OutputPosition = tuple[InputPosition, ...]
 def position_of(offset: confluent_kafka.TopicPartition) -> InputPosition | None:
     """Returns what instances committed for an input; ``None``: nothing.
 
-    Metadata that is none of ours, as after Kafka's own tool has moved an offset, tells nothing.
+    Foreign metadata, as after Kafka's own tool has moved an offset, is ignored.
     """
     if offset.offset < 0:
         return None

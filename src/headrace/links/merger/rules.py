@@ -87,7 +87,7 @@ def _topic_faults(merger: Merger) -> Iterator[Fault]:
         if topic.is_compacted:
             yield Fault(
                 f"{_label(merger)}: topic {topic.name!r} is compacted",
-                "a key's record may be gone before it is merged, or before it is read in order",
+                "a key's record may be deleted before it is merged, or before it is read in order",
             )
 
 

@@ -141,7 +141,7 @@ def accept_loss(project: LoadedProject, merger: Merger, partition: TopicPartitio
 
     Raises:
         LinkRunningError: if an instance runs.
-        LinkNotRefusedError: if no loss is to be accepted.
+        LinkNotRefusedError: if no loss must be accepted.
         LinkNoPartitionError, LinkNoLeaderError: if the partition can't be read or written.
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.

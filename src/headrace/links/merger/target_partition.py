@@ -1,7 +1,7 @@
 """One partition of the target with its inputs: which records are written next, and which are late.
 
-It reads and writes nothing itself. What it decides depends on what it was given alone, so that an
-instance that goes on from committed positions decides on.
+It reads and writes nothing itself. Its decisions depend on its input alone, so that an instance
+that continues from committed positions decides as the one before would have.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SourcePartition:
     Attributes:
         source: the partition.
         clock_source: what moves its time where it sends nothing.
-        start: where it began.
+        start: the position that it started from.
         clock: how far its time is.
         next: the next offset to read.
         read_to: the offset after the last record.
@@ -67,14 +67,14 @@ class SourcePartition:
     committed: InputPosition | None = None
 
     @classmethod
-    def begin(
+    def at(
         cls,
         source: TopicPartition,
         clock_source: ClockSource,
         start: InputPosition,
         clock: InputClock,
     ) -> SourcePartition:
-        """Returns an input that goes on from its position."""
+        """Returns an input that continues from its position."""
         return cls(source, clock_source, start, clock, start.offset, start.read_to, start.epoch)
 
     @property
@@ -123,10 +123,10 @@ class TargetPartition:
         return self._sorted.reached
 
     def put(self, place: int, records: Sequence[Pending], now_ms: int) -> list[Written]:
-        """Takes records of an input, in the order of its offsets; returns those to write at once.
+        """Takes records of an input, in the order of its offsets; returns those to write now.
 
-        These are late, or of the time up to which the input was written at the start: what waits is
-        behind that time, so that a later start knows it from what was written.
+        These are late, or of the time up to which the input was written at the start. Records that
+        wait are after that time: this is how a later start distinguishes them from written ones.
 
         Args:
             place: of the input.
@@ -205,7 +205,7 @@ class TargetPartition:
         return any(other.watermark(now_ms) < watermark for other in self._awaited)
 
     def position(self, input_: SourcePartition) -> InputPosition:
-        """Returns what is to be committed for an input."""
+        """Returns the position to commit for an input."""
         reached = self._sorted.reached
         written = WrittenTo(reached.time_ms, int(input_.clock.place <= reached.place))
         return InputPosition(

@@ -85,8 +85,8 @@ def accept(
     """Accept that records of a partition are lost.
 
     It continues after them, with the first record that the source has. TOPIC is the source's name.
-    Refused (exit code 3) while an instance runs, and where nothing is
-    to be accepted. With --to, records are left out that the source still has.
+    Refused (exit code 3) while an instance runs, and if nothing of it is lost. With --to, records
+    are left out that the source still has.
     """
     from headrace.links.mirror.declaration import Mirror
     from headrace.links.mirror.standing import accept_loss

@@ -90,8 +90,8 @@ class MirrorCarrier(Carrier[Position]):
         )
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._uncommitted: Counter[MirrorCounter] = Counter()
-        self._source_ends = SourceEnds(plan.source) if plan.tells_times else None
-        self._told_ms = 0
+        self._source_ends = SourceEnds(plan.source) if plan.reports_times else None
+        self._reported_ms = 0
         self._is_copied = plan.filter.is_copied
 
     @property
@@ -153,10 +153,10 @@ class MirrorCarrier(Carrier[Position]):
             for partition in self._partitions.values()
             if partition.next != partition.committed
         ]
-        is_told = self._tell_times()
-        if not moved and not is_told:
+        has_times = self._send_times()
+        if not moved and not has_times:
             return Counter()
-        self._writer.begin()  # also for offsets alone: at the start, and after what is not sent
+        self._writer.begin()  # also for offsets alone: at the start, and after loops
         self._writer.flush()
         self._reader.check_topics({(at.source.topic, at.topic_id) for at in moved})
         offsets = [client_partition(at.copy, at.next, at.position.metadata) for at in moved]
@@ -176,22 +176,22 @@ class MirrorCarrier(Carrier[Position]):
         self._writer.close()
         self._reader.close()
 
-    def _tell_times(self) -> bool:
-        """Says of partitions that are copied to their end at a time; whether any is."""
+    def _send_times(self) -> bool:
+        """Sends the time at which partitions were copied to their end; returns whether any was."""
         if self._source_ends is None:
             return False
         self._source_ends.ask_for([partition.source for partition in self._partitions.values()])
         time_ms, ends = self._source_ends.latest
-        if time_ms == self._told_ms:
+        if time_ms == self._reported_ms:
             return False
-        self._told_ms = time_ms
+        self._reported_ms = time_ms
         copied = [
             partition.copy
             for partition in self._partitions.values()
             if partition.next >= ends.get(partition.source, partition.next + 1)
         ]
         for copy in copied:
-            self._writer.tell(SITE_TIMES, site_time_key(copy), b"%d" % time_ms)
+            self._writer.send_own(SITE_TIMES, site_time_key(copy), b"%d" % time_ms)
         return bool(copied)
 
     def _take(self, partition: _Partition, message: Any) -> None:

@@ -44,13 +44,13 @@ WORDS: WordsOfKind = {
         "gap": Words(
             "MIRROR_GAP",
             "Records were deleted before they were mirrored.",
-            "{error.lost:,} offsets are gone, {error.next_offset:,} to {error.last_offset:,}. "
+            "{error.lost:,} offsets are lost, {error.next_offset:,} to {error.last_offset:,}. "
             + _AFTER_A_LOSS,
         ),
         "recreated": Words(
             "MIRROR_RECREATED",
             "The topic was deleted and created again since it was last mirrored.",
-            "Records of the old topic from offset {error.next_offset:,} on are gone, where there "
+            "Records of the old topic from offset {error.next_offset:,} on are lost, if there "
             f"were any; the offsets of the new one mean other records. {_AFTER_A_LOSS}",
         ),
         "truncated": Words(

@@ -53,7 +53,7 @@ class _MirrorPolicy:
     def carrier(
         self, transactional_id: str, rejections: Mapping[TopicPartition, Rejection] | None
     ) -> MirrorCarrier:
-        if self._plan.tells_times:
+        if self._plan.reports_times:
             with self.target.naming():
                 ensure_site_times(self._plan.target)
         return MirrorCarrier(self._plan, transactional_id, rejections)
@@ -73,5 +73,5 @@ class _MirrorPolicy:
             frozenset(map(copy_of, starts.awaited)),
         )
 
-    def moved_by(self, source: TopicPartition) -> TopicPartition:
+    def partition_for(self, source: TopicPartition) -> TopicPartition:
         return self._plan.copy_of(source)

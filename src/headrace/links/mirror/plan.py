@@ -25,7 +25,7 @@ class MirrorPlan:
         target: those of the target's cluster.
         copies: names of the source's topics, to those of their copies.
         commit_seconds: interval of transactions.
-        tells_times: whether mergers of the target wait for how far the source is copied.
+        reports_times: whether it reports how far sources are copied, for mergers of the target.
     """
 
     name: str
@@ -36,7 +36,7 @@ class MirrorPlan:
     target: ClientConfig = field(repr=False)
     copies: Mapping[str, str]
     commit_seconds: float = 0.2
-    tells_times: bool = False
+    reports_times: bool = False
 
     def source_of(self, copy: TopicPartition) -> TopicPartition:
         """Returns the partition that one of the target is a copy of."""

@@ -48,7 +48,7 @@ def positions_of(
 def committed_positions(
     plan: MirrorPlan, copies: Collection[TopicPartition]
 ) -> dict[TopicPartition, Position | None]:
-    """Returns the committed positions of partitions of the target, as one who is no member asks.
+    """Returns the committed positions of partitions of the target, without joining the group.
 
     Raises:
         AuthorizationError: if an ACL is missing at the target.
@@ -137,8 +137,8 @@ def _starts(
         first, origin = logs[source].first, tails.get(plan.copy_of(source))
         start = position or Position(first if origin is None else origin.offset + 1)
         # Retention has removed the markers after the last record: no log can be compared there.
-        is_gone = start.read_to < first
-        starts[source] = replace(start, epoch=UNKNOWN_EPOCH) if is_gone else start
+        is_comparable = start.read_to >= first
+        starts[source] = start if is_comparable else replace(start, epoch=UNKNOWN_EPOCH)
     return starts
 
 

@@ -21,6 +21,6 @@ def mirror_run(
         if kind.label == "merger"
         for topic in kind.reads(merger)
     }
-    tells_times = any(topic.name in merged for topic in mirror.topics.values())
-    instance = MirrorInstance(mirror_plan(project.settings, mirror, tells_times=tells_times))
+    reports_times = any(topic.name in merged for topic in mirror.topics.values())
+    instance = MirrorInstance(mirror_plan(project.settings, mirror, reports_times=reports_times))
     return ServiceRun(instance, StatusFolder(project.settings.state, MirrorStatus), options)

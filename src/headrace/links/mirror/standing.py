@@ -39,13 +39,13 @@ from headrace.service.status import StatusFolder
 from headrace.settings import Settings
 
 
-def mirror_plan(settings: Settings, mirror: Mirror, *, tells_times: bool = False) -> MirrorPlan:
+def mirror_plan(settings: Settings, mirror: Mirror, *, reports_times: bool = False) -> MirrorPlan:
     """Returns a mirror with the clusters of its sites.
 
     Args:
         settings: the project's deployment.
         mirror: which one.
-        tells_times: whether mergers wait for how far it has copied.
+        reports_times: whether mergers wait for how far it has copied.
 
     Raises:
         NotDeclaredError: if headrace.toml has no such site.
@@ -61,7 +61,7 @@ def mirror_plan(settings: Settings, mirror: Mirror, *, tells_times: bool = False
         target.client_config(may_be_down=True),
         {name: topic.name for name, topic in mirror.topics.items()},
         mirror.commit_every.total_seconds(),
-        tells_times,
+        reports_times,
     )
 
 
@@ -130,11 +130,11 @@ def accept_loss(
         settings: the project's deployment.
         mirror: of which no instance runs.
         partition: of the source.
-        to: the next offset to mirror; by default, where the source's records begin.
+        to: the next offset to mirror; by default, the first that the source has.
 
     Raises:
         LinkRunningError: if an instance runs.
-        LinkNotRefusedError: if no loss is to be accepted, or ``to`` would repeat records.
+        LinkNotRefusedError: if no loss must be accepted, or ``to`` would repeat records.
         MirrorOffsetError: if the source's log has no offset ``to``.
         LinkNoPartitionError, LinkNoLeaderError: if the partition can't be read or written.
         PartitionMissingError: if the source's topic has no such partition.

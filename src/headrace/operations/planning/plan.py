@@ -109,7 +109,7 @@ class Plan:
         broker_down: why the broker did not respond; then every topic is shown as one to create.
         sinks: what pipelines change in the targets of their sinks, and what is refused; of an
             applied plan, what was made.
-        queries: pipelines that would not start, since their checkpoint was begun with other steps.
+        queries: pipelines that would not start, since other steps have written their checkpoint.
     """
 
     changes: tuple[TopicChange, ...]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="Show the window that holds this time only; can be repeated.",
 )
-@click.option("--since", type=parameters.Time(), help="Leave out windows that begin before it.")
+@click.option("--since", type=parameters.Time(), help="Leave out windows that start before it.")
 @click.option("--recount", is_flag=True, help="Count rows, records of links and matched events.")
 @click.option("--strict", is_flag=True, help="Exit code 6 also when something is unknown.")
 def reconcile(

@@ -22,17 +22,17 @@ def pipeline_progress(
     """
     # The system frees the lock of a driver that is killed, which wrote nothing of its end.
     locks = lock_folder(settings.state, status(settings).lake)
-    killed = "its driver is gone; the next run goes on from the checkpoint"
+    killed = "its driver has died; the next run continues from the checkpoint"
     written = [
         progress
         if progress.has_ended or CheckpointLock(locks, progress.name).holder_lives()
         else replace(progress, state=State.STOPPED, reason=killed)
         for progress in StatusFolder(settings.state, PipelineStatus).read()
     ]
-    gone = "no longer declared; to forget it, delete .headrace/status/{}.json"
+    undeclared = "no longer declared; to forget it, delete .headrace/status/{}.json"
     return [
         progress
         if declared is None or progress.name in declared
-        else replace(progress, reason=gone.format(progress.name))
+        else replace(progress, reason=undeclared.format(progress.name))
         for progress in written
     ]

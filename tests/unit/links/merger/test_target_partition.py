@@ -46,7 +46,7 @@ class Merged:
         self.output = TargetPartition(
             TARGET,
             [
-                SourcePartition.begin(
+                SourcePartition.at(
                     TopicPartition(f"in{place}", 0),
                     ClockSource.WALL,
                     start,

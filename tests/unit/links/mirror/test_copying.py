@@ -182,7 +182,7 @@ def test_the_time_up_to_which_a_partition_is_copied_goes_with_its_records(fakes,
     answers = iter([(0, {}), (1_000, {A: 7}), (2_000, {A: 7}), (2_000, {A: 7})])
     ends = SimpleNamespace(ask_for=lambda _: None, close=lambda: None)
     monkeypatch.setattr(copying, "SourceEnds", lambda _: ends)
-    copier = MirrorCarrier(replace(LINK, tells_times=True), "id")
+    copier = MirrorCarrier(replace(LINK, reports_times=True), "id")
     copier.add({COPY: Position(5, "id")})
     for messages, told in (
         ([], []),

@@ -44,7 +44,7 @@ def test_a_pipeline_whose_driver_was_killed_is_shown_as_stopped(settings):
     subprocess.run([sys.executable, "-c", script], check=False)
     [found] = pipeline_progress(settings)
     assert (found.state, found.rows_in) == (State.STOPPED, 5)
-    assert "driver is gone" in found.reason
+    assert "driver has died" in found.reason
 
 
 def test_a_pipeline_that_runs_is_shown_as_it_says(settings):
