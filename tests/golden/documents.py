@@ -24,8 +24,7 @@ from headrace.kafka.group.groups import ConsumerGroup, Member
 from headrace.kafka.read.tail import TailedHeader, TailedRecord
 from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
-from headrace.links.accepted import AcceptedRange
-from headrace.links.accepted_ranges import AcceptedLoss
+from headrace.links.accepted import AcceptedLoss, AcceptedRange
 from headrace.links.dispatcher.views import dispatching
 from headrace.links.ledger.book import LinkBook
 from headrace.links.merger.views import MergerStandings, merging

@@ -1,17 +1,28 @@
-"""Records that a user has accepted to leave out of a link: a file for each range, in the lake."""
+"""Records that a user has accepted to leave out of a link: a file for each range, in the lake.
+
+The file is written before the position after the range is committed. A crash between the two leaves
+a file whose range is not left out: the ledger ignores a range that the position has not passed, and
+the next ``accept`` writes the same file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 
-from headrace.errors import SinkError
+from headrace.errors import LinkRunningError, SinkError
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.group.groups import describe_group
 from headrace.model import TopicPartition
+from headrace.project.services import lake_uri
+from headrace.runtime.extras import require_extra
+from headrace.settings import Settings
 from headrace.storage import files as storage
-from headrace.storage.files import NO_OPTIONS, Options
+from headrace.storage.files import NO_OPTIONS, Options, is_local
+from headrace.storage.s3 import is_s3
 
 
 @dataclass(frozen=True)
@@ -117,17 +128,101 @@ class AcceptedFolder:
             SinkError: if one can't be read.
             OSError: if the lake can't be read.
         """
-        names = storage.list_files(self.uri, self._options)
-        ranges = [self._read(name) for name in names if name.endswith(".json")]
+        ranges: list[AcceptedRange] = []
+        for name in storage.list_files(self.uri, self._options):
+            if name.endswith(".json"):
+                uri = storage.join(self.uri, name)
+                try:
+                    ranges.append(_RANGE.decode(storage.read_bytes(uri, self._options)))
+                except ValueError as error:  # msgspec's errors are
+                    reason = f"this range of a link can't be read: {error}"
+                    raise SinkError(uri, reason) from error
         return sorted(ranges, key=lambda range_: range_.accepted)
-
-    def _read(self, name: str) -> AcceptedRange:
-        uri = storage.join(self.uri, name)
-        try:
-            return _RANGE.decode(storage.read_bytes(uri, self._options))
-        except ValueError as error:  # msgspec's errors are
-            raise SinkError(uri, f"this range of a link can't be read: {error}") from error
 
 
 def _name(range_: AcceptedRange) -> str:
     return f"{range_.topic}-{range_.partition}-{range_.start}-{range_.end}.json"
+
+
+def accepted_folder(settings: Settings, group: str) -> AcceptedFolder:
+    """Returns the folder of a link, which its consumer group names.
+
+    Raises:
+        ExtraMissingError: if an extra is not installed that the lake's storage needs.
+        ServerStartError: if the lake is on the embedded HDFS, which is down.
+    """
+    lake = lake_uri(settings)
+    if not is_local(lake) and not is_s3(lake):
+        require_extra("spark")  # brings the client of HDFS
+    return AcceptedFolder(lake, group, settings.storage)
+
+
+@dataclass(frozen=True)
+class AcceptedLoss:
+    """A partition of a link that continues after records that are lost.
+
+    Attributes:
+        kind: of the link: ``mirror``, ``merger`` or ``dispatcher``.
+        range_: which records.
+        site: the target of a dispatcher; empty for others.
+    """
+
+    kind: str
+    range_: AcceptedRange
+    site: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """Returns what the kind of link has."""
+        range_ = self.range_
+        return {
+            "partition": range_.source.path,
+            "next_offset": range_.start,
+            "accepted_offset": range_.end,
+            **({"lost": range_.offsets} if self.kind == "mirror" else {"reason": range_.reason}),
+            **({"site": self.site} if self.site else {}),
+        }
+
+
+def refuse_running(kind: str, link: str, config: ClientConfig, group: str) -> None:
+    """Refuses to change positions of a link while members of its group would overwrite them.
+
+    Raises:
+        LinkRunningError: if an instance runs.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    members = describe_group(config, group).members
+    if members:
+        raise LinkRunningError(kind, link, len(members))
+
+
+def accept(
+    kind: str,
+    folder: AcceptedFolder,
+    range_: AcceptedRange,
+    commit: Callable[[], None],
+    site: str = "",
+) -> AcceptedLoss:
+    """Leaves records of a link out: writes which, then commits the position after them.
+
+    What was written is removed if the commit fails.
+
+    Args:
+        kind: of the link.
+        folder: of the link.
+        range_: the records.
+        commit: commits the position after them.
+        site: the target of a dispatcher.
+
+    Raises:
+        SinkError: if the lake can't be written; nothing is committed then.
+    """
+    try:
+        folder.write(range_)
+    except OSError as error:
+        raise SinkError(folder.uri, str(error)) from error
+    try:
+        commit()
+    except BaseException:
+        folder.remove(range_)
+        raise
+    return AcceptedLoss(kind, range_, site)

@@ -60,12 +60,13 @@ class LinkError(RefusedError):
         self.code = self._words.code or f"{self.kind.upper()}_{self._code}"
 
     @property
-    def _case(self) -> str:
+    def case(self) -> str:
+        """Returns which of the words of its kind it has; most errors have one case."""
         return ""
 
     @property
     def _words(self) -> Words:
-        return _words_of(self.kind, type(self))[self._case]
+        return _words_of(self.kind, type(self))[self.case]
 
     @property
     def message(self) -> str:
@@ -178,7 +179,7 @@ class LinkNoPartitionError(LinkError):
     _code = "NO_PARTITION"
 
     @property
-    def _case(self) -> str:
+    def case(self) -> str:
         return "copy" if self.copy else ""
 
     @property
@@ -238,7 +239,7 @@ class LinkLossError(LinkError):
     )
 
     @property
-    def _case(self) -> str:
+    def case(self) -> str:
         return self.loss
 
     @property

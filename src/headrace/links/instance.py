@@ -23,7 +23,7 @@ from headrace.kafka.write.transactions import TransactionFencedError, Transactio
 from headrace.links.hanging import HangingTransactions
 from headrace.links.refused_records import RefusedRecords
 from headrace.links.starts import Start, Starts
-from headrace.links.target import LinkTarget, Rejection
+from headrace.links.target import LinkTarget, Rejection, naming_site
 from headrace.links.timing import LinkTiming
 from headrace.links.writing import RejectedBatchError, end_transaction
 from headrace.model import TopicPartition
@@ -236,11 +236,13 @@ class LinkInstance(Generic[Start]):
                 observe(None)
             self._commit_or_interrupt()
         finally:
+            # First the carrier: a member that leaves passes its partitions to others at once.
             self._drop_carrier()
             self._member.close()
 
     def _step(self) -> None:
-        with self._target.naming():
+        # Before records are moved: partitions that were revoked are committed and removed here.
+        with naming_site(self._target.site):
             self._member.poll()
         self._start_waiting()
         if self.carrier is None:
@@ -290,9 +292,10 @@ class LinkInstance(Generic[Start]):
         if time.monotonic() < self._look_for_hanging_at:
             return
         self._look_for_hanging_at = time.monotonic() + self._timing.check_seconds
+        # A transaction of the group's offsets that hangs keeps their positions from being reported.
         unknown = set() if self._unknown_since is None else self._waiting
         try:
-            with self._target.naming():
+            with naming_site(self._target.site):
                 hanging = self._hanging.find(self.progress.partitions | unknown)
         except BrokerUnreachableError:  # the carrier says so
             return
@@ -329,7 +332,7 @@ class LinkInstance(Generic[Start]):
         else:
             self._commit()
         try:
-            with self._target.naming():
+            with naming_site(self._target.site):
                 committed = self._member.committed(self._policy.positions(self._waiting))
         except KafkaException as error:
             if meaning(error.args[0]) not in _WAITED_FOR:
@@ -431,7 +434,7 @@ class LinkInstance(Generic[Start]):
             self.progress.unreachable = str(why)
         if isinstance(why, RejectedBatchError):
             self._rejections = (self._rejections or {}) | why.records
-        self._waiting |= self.progress.partitions
+        self._waiting |= self.progress.partitions  # before they are cleared with the carrier
         self._drop_carrier()
         self._start_at = time.monotonic() + self._timing.restart_seconds
 

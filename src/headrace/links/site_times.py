@@ -25,7 +25,7 @@ SITE_TIMES = "_headrace.site-times"
 """Name of the topic."""
 
 _KEPT = timedelta(hours=1)  # an older time is of no use: the site was silent for longer
-_ASK_SECONDS = 1.0
+_ASK_SECONDS = 1.0  # a merger's output is this far behind the clock while a site is silent
 _KEY = re.compile(rb"([A-Za-z0-9._-]+)/(\d{1,10})")
 _TIME = re.compile(rb"\d{1,16}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 from collections.abc import Collection, Iterable, Mapping
@@ -45,7 +44,7 @@ class SourceReader:
         self, name: str, group: str, config: ClientConfig, tuning: ClientConfig, site: str = ""
     ) -> None:
         self._name, self._config = f"{name}: site {site}" if site else name, config
-        self._naming = functools.partial(naming_site, site) if site else contextlib.nullcontext
+        self._site = site
         self._new_consumer = functools.partial(
             consumer, {"client.id": process_name()} | dict(config), group, _READING | dict(tuning)
         )
@@ -120,7 +119,7 @@ class SourceReader:
             AuthorizationError: if an ACL is missing.
             BrokerUnreachableError: if the brokers do not answer.
         """
-        with self._naming():
+        with naming_site(self._site):
             topics = describe(self._config, {name for name, _ in ids})
         for name, topic_id in ids:
             topic = topics.get(name)
@@ -140,7 +139,7 @@ class SourceReader:
             raise SourceChangedError(error.str())
         elif means is Meaning.FORBIDDEN:
             topics = {topic} if topic else {place.topic for place in self._consumer.assignment()}
-            with self._naming():
+            with naming_site(self._site):
                 raise forbidden(self._config, "READ", f"topic {', '.join(sorted(topics))}")
         else:
             raise KafkaException(error)

@@ -62,13 +62,9 @@ class LinkStatus(InstanceStatus):
         """Returns the values of a metric of partitions, without lags that are not known."""
         for path, value in sorted(self.partition_figures()[metric].items()):
             if value is not None:
-                yield _place(path), value
-
-
-def _place(path: str) -> dict[str, str]:
-    *site, topic, number = path.split("/")
-    place = {"topic": topic, "partition": number}
-    return place | {"site": site[0]} if site else place
+                *site, topic, number = path.split("/")
+                place = {"topic": topic, "partition": number}
+                yield place | {"site": site[0]} if site else place, value
 
 
 Status = TypeVar("Status", bound=LinkStatus)

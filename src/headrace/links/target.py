@@ -49,14 +49,13 @@ class LinkTarget:
     site: str = ""
     commit_seconds: float = 0.2
 
-    def naming(self) -> contextlib.AbstractContextManager[None]:
-        """Names the site in the error of a missing ACL."""
-        return naming_site(self.site) if self.site else contextlib.nullcontext()
-
 
 @contextlib.contextmanager
 def naming_site(site: str) -> Iterator[None]:
     """Names the site in errors: an operator of two clusters has to know which.
+
+    Args:
+        site: its name; empty: the project has one site, and errors stay as they are.
 
     Raises:
         AuthorizationError, BrokerUnreachableError: if the block inside raises one.
@@ -64,8 +63,12 @@ def naming_site(site: str) -> Iterator[None]:
     try:
         yield
     except BrokerUnreachableError as error:
+        if not site:
+            raise
         reason = f"of site {site}: {error.reason}"
         raise BrokerUnreachableError(error.bootstrap_servers, reason) from error
     except AuthorizationError as error:
+        if not site:
+            raise
         resource = f"{error.resource} at site {site}"
         raise AuthorizationError(error.operation, resource, error.principal) from error

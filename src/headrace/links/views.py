@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from headrace.cli.screen import Screen, table
 from headrace.cli.view import view
-from headrace.links.accepted_ranges import AcceptedLoss
+from headrace.links.accepted import AcceptedLoss
 from headrace.links.standing import Standing
 
 

@@ -17,7 +17,7 @@ from headrace.kafka.client.broker_errors import (
 )
 from headrace.kafka.write.failures import failure
 from headrace.kafka.write.transactions import TransactionUnsettledError, TransactionWriter
-from headrace.links.target import LinkTarget, Rejection
+from headrace.links.target import LinkTarget, Rejection, naming_site
 from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
@@ -31,7 +31,7 @@ NO_TIMESTAMP_MS = -1
 
 _UNWRITABLE_MS = (NO_TIMESTAMP_MS, 0)  # with 0, the client takes the time of the clock
 _WRITING = {
-    "linger.ms": "20",
+    "linger.ms": "20",  # a tenth of a transaction: larger batches, hardly a later commit
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "131072",
 }
@@ -184,6 +184,7 @@ class LinkWriter(TransactionWriter):
         for _, error in self._failures:
             if is_of_record(error):
                 raise RejectedBatchError(error.str(), self._rejected)
+        # By what helps an operator most: a record at fault, then what a topic or an ACL refuses.
         for topic, error in self._failures:
             if is_forbidden(error):
                 raise self._forbidden(error, topic)
@@ -215,7 +216,7 @@ class LinkWriter(TransactionWriter):
         }.get(cause.name(), "cluster")
         operation = _RESOURCES.get(cause.name(), "WRITE")
         try:
-            with self._target.naming():
+            with naming_site(self._target.site):
                 raise forbidden(self._target.config, operation, resource)
         except AuthorizationError as error:
             return error

@@ -29,7 +29,13 @@ def write_project(folder: Path) -> NewProject:
     """
     # A folder may have any name, a project only what settings allow for `project.name`.
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._")
-    contents = _contents(name or "project")
+    contents = {
+        _NAMES.get(file.name, file.name): file.read_text(encoding="utf-8").replace(
+            _PLACEHOLDER, name or "project"
+        )
+        for file in sorted(TEMPLATE.iterdir())
+        if file.is_file()
+    }
     existing = [name for name in contents if (folder / name).exists()]
     if existing:
         remedy = "choose another folder; nothing was written"
@@ -40,13 +46,3 @@ def write_project(folder: Path) -> NewProject:
     for name, text in contents.items():
         (folder / name).write_text(text, encoding="utf-8")
     return NewProject(folder, tuple(contents))
-
-
-def _contents(name: str) -> dict[str, str]:
-    return {
-        _NAMES.get(file.name, file.name): file.read_text(encoding="utf-8").replace(
-            _PLACEHOLDER, name
-        )
-        for file in sorted(TEMPLATE.iterdir())
-        if file.is_file()
-    }

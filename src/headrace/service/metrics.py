@@ -27,7 +27,9 @@ def exposition(
     for metric in (*kind.metrics, *own):
         by_name.setdefault(metric.name, metric)
     for metric in by_name.values():
-        lines += metric_lines(prefix, metric, _samples(statuses, metric))
+        values = ((status.labels, status.figure(metric.name)) for status in statuses)
+        known = [(labels, value) for labels, value in values if value is not None]
+        lines += metric_lines(prefix, metric, known)
     for part, metrics in kind.part_metrics.items():
         for metric in metrics:
             samples = (
@@ -41,10 +43,3 @@ def exposition(
     meaning = f"the state of the {subject}: 1 for it"
     lines += state_lines(f"{prefix}state", meaning, kind.states, states)
     return "\n".join(lines) + "\n"
-
-
-def _samples(
-    statuses: Iterable[ServiceStatus], metric: Metric
-) -> list[tuple[dict[str, str], float]]:
-    values = ((status.labels, status.figure(metric.name)) for status in statuses)
-    return [(labels, value) for labels, value in values if value is not None]

@@ -13,7 +13,7 @@ from headrace.errors import RefusedError
 if TYPE_CHECKING:
     from headrace.settings import RestartSettings
 
-_BUDGET_WINDOW_SECONDS = 3600.0
+_BUDGET_WINDOW_SECONDS = 3600.0  # as `restart.budget` is documented: restarts an hour
 MAX_BUSY_STARTS = 20
 """So many starts an hour may meet a busy machine.
 

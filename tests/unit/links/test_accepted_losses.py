@@ -8,7 +8,7 @@ from headrace.errors import LinkNotRefusedError, LinkRunningError, MirrorOffsetE
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.group.groups import ConsumerGroup, Member
 from headrace.kafka.read.resume import Position
-from headrace.links import accepted_ranges
+from headrace.links import accepted
 from headrace.links.merger import standing as mergers
 from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.links.mirror import standing as mirrors
@@ -31,9 +31,7 @@ def group(monkeypatch):
 
     for module in (mirrors, mergers):
         monkeypatch.setattr(module, "commit", commit)
-    monkeypatch.setattr(
-        accepted_ranges, "describe_group", lambda *_: ConsumerGroup("", tuple(members))
-    )
+    monkeypatch.setattr(accepted, "describe_group", lambda *_: ConsumerGroup("", tuple(members)))
     topic = LiveTopic("a", "id", 1, 1)
     starts = Starts({SOURCE: Position(8, "id"), COPY: Position(8, "id")}, {}, frozenset())
     monkeypatch.setattr(mirrors, "mirror_plan", lambda *_: LINK)

@@ -11,7 +11,7 @@ from headrace.cli.session import REFUSED, Session, command, epilog, log_to_file
 from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
-    from headrace.links.accepted_ranges import AcceptedLoss
+    from headrace.links.accepted import AcceptedLoss
     from headrace.links.dispatcher.declaration import Dispatcher
     from headrace.links.views import LinkStandings
     from headrace.model import TopicPartition

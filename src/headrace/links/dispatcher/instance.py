@@ -63,6 +63,7 @@ class DispatcherInstance:
             HeadraceError: the first error that has ended a target, once all have ended.
         """
         with ExitStack() as stack:
+            # Before Spark starts, which takes seconds: a second instance is refused at once.
             for route in self._routes:
                 site = route.target_site
                 running = partial(DispatcherRunningError, self._name, site)
@@ -84,7 +85,7 @@ class DispatcherInstance:
                     observe(None)
                     self._stop.wait(_OBSERVE_SECONDS)
             finally:
-                for run in self._runs:
+                for run in self._runs:  # all first: queries end at the same time
                     run.stop()
                 for thread in threads:
                     thread.join()

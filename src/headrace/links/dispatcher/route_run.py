@@ -147,7 +147,12 @@ class RouteRun:
         starts = self._find_starts()
         if not starts.positions:
             raise next(iter(starts.refused.values()))
-        self._check_cores(len(starts.positions))
+        partitions, cores = len(starts.positions), self._cores()
+        # In real-time mode each partition keeps its core: one more would wait for ever.
+        needs_cores = self._route.mode is DispatchMode.REAL_TIME and not self._once
+        if needs_cores and partitions > cores:
+            names = self._route.dispatcher, self._route.target_site
+            raise DispatcherCoresError(*names, partitions, cores)
         query = self._started(starts.positions)
         try:
             for lags in query.watch(self._stop, self.poll_seconds, self._count):
@@ -193,13 +198,6 @@ class RouteRun:
         self.status = replace(self.status, restarts=self._starts - 1, committed_ms=now_in_ms())
         self._set(State.RUNNING, "")
         return query
-
-    def _check_cores(self, partitions: int) -> None:
-        """Raises where a partition would wait for a core that others keep for themselves."""
-        route, cores = self._route, self._cores()
-        needs_cores = route.mode is DispatchMode.REAL_TIME and not self._once
-        if needs_cores and partitions > cores:
-            raise DispatcherCoresError(route.dispatcher, route.target_site, partitions, cores)
 
     def _show(self, lags: Mapping[str, int] | BrokerUnreachableError) -> None:
         """Shows what a look has found. While a site does not respond, the query continues."""

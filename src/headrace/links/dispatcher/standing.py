@@ -18,8 +18,7 @@ from headrace.errors import (
     RefusedError,
 )
 from headrace.kafka.client.offsets import latest_offsets
-from headrace.links.accepted import AcceptedRange
-from headrace.links.accepted_ranges import AcceptedLoss, accept, accepted_folder
+from headrace.links.accepted import AcceptedLoss, AcceptedRange, accept, accepted_folder
 from headrace.links.dispatcher.declaration import Dispatcher, DispatchMode
 from headrace.links.dispatcher.positions import (
     commit_positions,
@@ -74,7 +73,11 @@ def routes_of(
             dispatcher.source.name,
             topic,
             dispatcher.home,
-            _related(dispatcher, site),
+            (
+                frozenset(at for at, targets in dispatcher.related.items() if site in targets)
+                if dispatcher.related
+                else None
+            ),
             names,
             dispatcher.mode,
             dispatcher.commit_every.total_seconds(),
@@ -82,12 +85,6 @@ def routes_of(
         for site, topic in dispatcher.targets.items()
         if site in sites or not sites
     ]
-
-
-def _related(dispatcher: Dispatcher, target: str) -> frozenset[str] | None:
-    if not dispatcher.related:
-        return None
-    return frozenset(site for site, targets in dispatcher.related.items() if target in targets)
 
 
 def dispatcher_session(
@@ -183,6 +180,7 @@ def accept_loss(
     if not isinstance(refusal, LinkLossError):
         raise refusal
     topic_id = live_topic(route, route.source_site).topic_id
+    # An instance need not be stopped: it starts a query from this position within half a minute.
     before = committed_positions(route, [partition])[partition]
     copy = route.copy_of(partition)
     with naming_site(site):

@@ -34,7 +34,9 @@ def summary(statuses: Sequence[DispatcherStatus]) -> Group:
     return Group(dispatchers, *remarks)
 
 
-def _text(status: DispatcherStatus) -> str:
+@live_figures
+def dispatching(status: DispatcherStatus) -> str:
+    """Returns the line of figures of `dispatcher run`."""
     figures = [
         f"{status.records:,} of {status.read:,} records sent",
         f"{len(status.sites)} sites",
@@ -46,6 +48,3 @@ def _text(status: DispatcherStatus) -> str:
     if status.refused:
         figures.append(f"{status.refused_partitions:,} partitions refused")
     return ", ".join(figures)
-
-
-dispatching = live_figures(_text)

@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError
 from headrace.kafka.read.resume import Position
 from headrace.ledger.balance import NotCountedError
 from headrace.ledger.request import ReconcileRequest
-from headrace.links.accepted_ranges import accepted_folder
+from headrace.links.accepted import accepted_folder
 from headrace.links.dispatcher.declaration import Dispatcher
 from headrace.links.dispatcher.positions import committed_positions as dispatched
 from headrace.links.dispatcher.standing import routes_of

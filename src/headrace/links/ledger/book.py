@@ -151,6 +151,8 @@ def _difference(count: LinkCount, start: int | None, number: int, name: str) -> 
     if count.is_exact:
         too_many = max(sums(count.target, Fate.WAITING).number - waiting, 0)
     else:
+        # What was committed after the positions were read is at the target, and still waits by the
+        # source. Its records can't be named, so as many as wait may be there.
         is_early = waiting and missing.number <= 0
         too_many = max(-missing.number - waiting, 0) if is_early else 0
         missing = Sums() if is_early else missing

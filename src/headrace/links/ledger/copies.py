@@ -92,7 +92,10 @@ class _Counting:
         """Returns the count."""
         link = self._link
         self._read_ends()
-        self._begin_after_accepted()
+        for loss in self._accepted:
+            if loss.target_end is not None:  # offsets were reused: earlier ones mean other records
+                self._start_at(self._source, loss.partition, loss.end)
+                self._start_at(self._target, loss.partition, loss.target_end)
         self._find_first_copies()
         source = self._sums(link.source, self._source.values(), self._source_fate())
         self._note_without_time(source)
@@ -106,7 +109,10 @@ class _Counting:
         )
 
     def _read_ends(self) -> None:
-        """Reads the positions, what was left out, the ends of the target, those of the source."""
+        """Reads the positions, what was left out, the ends of the target, those of the source.
+
+        The order is that of the contract in :mod:`headrace.links.ledger`.
+        """
         link = self._link
         sources, copies = self._readable()
         positions = link.positions(sources)
@@ -164,13 +170,6 @@ class _Counting:
     def _copy_of(self, source: TopicPartition) -> TopicPartition:
         return TopicPartition(self._link.copy, source.partition)
 
-    def _begin_after_accepted(self) -> None:
-        """Moves the starts to the ends of accepted losses after which offsets were used again."""
-        for loss in self._accepted:
-            if loss.target_end is not None:
-                self._begin(self._source, loss.partition, loss.end)
-                self._begin(self._target, loss.partition, loss.target_end)
-
     def _find_first_copies(self) -> None:
         """Finds the first record that still has a copy, where the target has removed copies."""
         cut = {n: range_ for n, range_ in self._target.items() if range_.start > 0}
@@ -203,7 +202,7 @@ class _Counting:
                     " and their age is not known: retention may have deleted them early",
                 )
 
-    def _begin(self, ranges: dict[int, OffsetRange], number: int, start: int) -> None:
+    def _start_at(self, ranges: dict[int, OffsetRange], number: int, start: int) -> None:
         range_ = ranges[number]
         ranges[number] = OffsetRange(
             range_.partition, min(max(range_.start, start), range_.end), range_.end
@@ -246,7 +245,7 @@ class _Counting:
             config = topic_states(link.target, [link.copy])[link.copy].config
         kept_ms = int(config["retention.ms"])
         self._is_limited_by_size = int(config["retention.bytes"]) >= 0
-        if self._is_limited_by_size:
+        if self._is_limited_by_size:  # it may have deleted a copy of any age
             return f.lit(True)
         is_old = own_time_ms() < now_in_ms() - kept_ms
         return f.coalesce(is_old, f.lit(False)) if kept_ms >= 0 else f.lit(False)

@@ -70,6 +70,9 @@ class _Counting:
         """Returns the count."""
         plan = self._plan
         topics = (*plan.topics, plan.target, plan.late)
+        # The order is that of the contract in `links.ledger`: positions, ends of what is written,
+        # ends of what is read. Each step may add partitions that are unknown, so that the numbers
+        # are filtered again before they are used.
         led, leaderless = led_partitions(plan.config, self._site, topics)
         self._unknown.note_all(leaderless)
         numbers = sorted({partition.partition for partition in led} | self._unknown.numbers)

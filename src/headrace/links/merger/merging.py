@@ -46,7 +46,7 @@ _FULL_BYTES = 16 * 1024 * 1024  # a transaction is to end in time
 _FULL_RECORDS = 200_000
 _WRITE_RECORDS = 500  # at once, so that a transaction that is full ends
 _FULL_RECORDS_ALONE = 1_000  # each of them is a request of its own
-_ASK_SECONDS = 0.2
+_ASK_SECONDS = 0.2  # as commits by default: a silent source delays others by about this
 # Brokers forget offsets of topics that no member subscribes to, a week after they were committed.
 _COMMIT_ALL_SECONDS = 3600.0
 _WARN_SECONDS = 60.0
@@ -185,6 +185,7 @@ class MergerCarrier(Carrier[OutputPosition]):
             return Counter()
         self._writer.begin()  # also for offsets alone
         self._writer.flush()
+        # As in a mirror: offsets of a topic that was recreated since must not be committed.
         self._check_topics([input_ for input_, _ in moved])
         self._writer.commit([committed_offset(input_.source, at) for input_, at in moved], group)
         for input_, at in moved:
@@ -333,7 +334,9 @@ class MergerCarrier(Carrier[OutputPosition]):
         for output, input_ in self._inputs.values():
             waiting, is_ahead = output.waiting(input_), output.is_ahead(input_, now_ms)
             if input_.is_paused:
-                # The others wait for one that is not ahead, and it may wait for its own records.
+                # At half of the share, so that it is not paused again by its next read. One that is
+                # not ahead is never paused: the others wait for it, and its next records may be
+                # those that they wait for.
                 has_room = waiting <= most_records // 2 and input_.bytes <= most_bytes // 2
                 if has_room or not is_ahead:
                     input_.is_paused = False

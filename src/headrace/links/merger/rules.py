@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.kafka.admin.record_limits import ANY_TIME, TIMES_AHEAD, TIMES_BEHIND, max_batch_bytes
 from headrace.links.merger.declaration import Merger
-from headrace.links.timing import MAX_COMMIT_EVERY
+from headrace.links.timing import interval_faults
 from headrace.model import Topic
 from headrace.model.fault import Fault, duration, is_a
 from headrace.project.kind import Declaration, DeclarationFault, Declarations, declared
@@ -27,7 +27,9 @@ def merger_faults(merger: Merger) -> Iterator[Fault]:
     yield from _size_faults(merger)
     yield from _limit_faults(merger)
     yield from _metadata_faults(merger)
-    yield from _time_faults(merger)
+    yield from duration(merger, "allowed_lateness", timedelta(0))
+    yield from duration(merger, "idle_timeout", timedelta.resolution)
+    yield from interval_faults(merger, merger.commit_every, _label(merger))
 
 
 def written_beside_mergers(declarations: Declarations) -> Iterator[DeclarationFault]:
@@ -145,17 +147,6 @@ def _metadata_faults(merger: Merger) -> Iterator[Fault]:
             f"{_label(merger)}: its {len(merger.sources)} sources need {needed} bytes of metadata "
             f"with each offset, and brokers take {_METADATA_BYTES}",
             "shorter names, or two mergers one after the other",
-        )
-
-
-def _time_faults(merger: Merger) -> Iterator[Fault]:
-    yield from duration(merger, "allowed_lateness", timedelta(0))
-    for attribute in ("idle_timeout", "commit_every"):
-        yield from duration(merger, attribute, timedelta.resolution)
-    if is_a(merger.commit_every, timedelta) and merger.commit_every > MAX_COMMIT_EVERY:
-        yield Fault(
-            f"{_label(merger)}: commit_every is {merger.commit_every}",
-            f"at most {MAX_COMMIT_EVERY}: brokers end a transaction after ten seconds",
         )
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from headrace.errors import LinkNotRefusedError, RefusedError, TopicMissingError
-from headrace.kafka.client.admin_requests import LiveTopic, describe
+from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.offsets import commit, committed, earliest_offsets, latest_offsets
 from headrace.kafka.group.groups import describe_group
-from headrace.links.accepted import AcceptedRange
-from headrace.links.accepted_ranges import (
+from headrace.links.accepted import (
     AcceptedLoss,
+    AcceptedRange,
     accept,
     accepted_folder,
     refuse_running,
@@ -77,7 +77,13 @@ def merger_standing(project: LoadedProject, merger: Merger) -> Standing:
         raise TopicMissingError(plan.target)
     outputs = live[plan.target].all_partitions
     sources = [source for output in outputs for source in plan.inputs_of(output)]
-    led = [source for source in sources if _is_led(live.get(source.topic), source.partition)]
+    led = [
+        source
+        for source in sources
+        if (topic := live.get(source.topic)) is not None
+        and source.partition < topic.partitions
+        and source.partition not in topic.leaderless
+    ]
     known, refused = _positions_and_refused(plan, outputs, led)
     ends = {source: end for source, (end, _) in latest_offsets(plan.config, led).items()}
     firsts = earliest_offsets(plan.config, led)
@@ -115,10 +121,6 @@ def _positions_and_refused(
         if positions_of(offsets) == known:
             break
     return known, refused
-
-
-def _is_led(topic: LiveTopic | None, partition: int) -> bool:
-    return topic is not None and partition < topic.partitions and partition not in topic.leaderless
 
 
 def _merged(

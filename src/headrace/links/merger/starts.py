@@ -79,20 +79,12 @@ def _positions_and_losses(
     inputs = [source for output in outputs for source in plan.inputs_of(output)]
     logs = log_states(plan.config, topics, inputs)
     positions = {output: _positions(plan, output, known, logs) for output in outputs}
-    written_to = _written_to(plan, outputs, known)
-    return positions, find_losses(plan, positions, known, logs, written_to)
-
-
-def _written_to(
-    plan: MergerPlan,
-    outputs: Collection[TopicPartition],
-    known: Mapping[TopicPartition, InputPosition | None],
-) -> dict[TopicPartition, int]:
-    """Returns the newest times of outputs that have records, and inputs without a position."""
+    # An input without a position is lost only if its output has records: else it is new.
     without = [
         output for output in outputs if not all(known.get(s) for s in plan.inputs_of(output))
     ]
-    return last_times(plan.config, without)
+    written_to = last_times(plan.config, without)
+    return positions, find_losses(plan, positions, known, logs, written_to)
 
 
 def _positions(

@@ -6,7 +6,7 @@ that continues from committed positions decides as the one before would have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -208,8 +208,10 @@ class TargetPartition:
         """Returns the position to commit for an input."""
         reached = self._sorted.reached
         written = WrittenTo(reached.time_ms, int(input_.clock.place <= reached.place))
+        first = self._sorted.first_offset(input_.clock.place)
+        waiting = [record[2] for record in input_.ahead[:1]]
         return InputPosition(
-            min(self._waiting_offsets(input_), default=input_.next),
+            min(waiting if first is None else [first, *waiting], default=input_.next),
             input_.read_to,
             input_.epoch,
             input_.clock.time_ms,
@@ -217,13 +219,6 @@ class TargetPartition:
             max(written, input_.start.written),
             input_.start.topics,
         )
-
-    def _waiting_offsets(self, input_: SourcePartition) -> Iterator[int]:
-        first = self._sorted.first_offset(input_.clock.place)
-        if first is not None:
-            yield first
-        if input_.ahead:
-            yield input_.ahead[0][2]
 
     def _take_ahead(self, input_: SourcePartition) -> list[Pending]:
         """Returns those that the committed offset passes, and those that the output has passed.

@@ -68,7 +68,9 @@ def _remarks(status: MergerStatus) -> Iterator[str]:
         yield f"not waited for, since silent: {', '.join(status.idle)}"
 
 
-def _text(status: MergerStatus) -> str:
+@live_figures
+def merging(status: MergerStatus) -> str:
+    """Returns the line of figures of `merger run`."""
     figures = [
         f"{status.records:,} records merged",
         f"{status.late:,} late",
@@ -81,6 +83,3 @@ def _text(status: MergerStatus) -> str:
     if status.refused:
         figures.append(f"{status.refused_partitions:,} partitions refused")
     return ", ".join(figures)
-
-
-merging = live_figures(_text)

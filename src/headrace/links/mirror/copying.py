@@ -114,6 +114,7 @@ class MirrorCarrier(Carrier[Position]):
                 start.seen.offset if start.is_committed else -1,
                 self._rejections.get(source),
             )
+        # All of them, as `assign` makes a new consumer: the others continue at their next records.
         self._reader.assign(
             {partition.source: partition.position.seen for partition in self._partitions.values()}
         )
@@ -144,6 +145,7 @@ class MirrorCarrier(Carrier[Position]):
                 self._take(partition, record)
         for source in ends.keys() & self._partitions.keys():
             partition = self._partitions[source]
+            # Beyond markers of transactions: the lag of a partition that is copied is 0.
             partition.next = max(partition.next, ends[source])
         self._writer.poll()
 
@@ -158,6 +160,8 @@ class MirrorCarrier(Carrier[Position]):
             return Counter()
         self._writer.begin()  # also for offsets alone: at the start, and after loops
         self._writer.flush()
+        # Between its read and this commit a topic may have been recreated: the offsets of the old
+        # one would be committed, and records of the new one skipped.
         self._reader.check_topics({(at.source.topic, at.topic_id) for at in moved})
         offsets = [client_partition(at.copy, at.next, at.position.metadata) for at in moved]
         self._writer.commit(offsets, group)

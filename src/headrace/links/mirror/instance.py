@@ -14,7 +14,7 @@ from headrace.links.mirror.positions import find_starts, positions_of
 from headrace.links.mirror.status import MirrorStatus
 from headrace.links.site_times import ensure_site_times
 from headrace.links.starts import Starts
-from headrace.links.target import Rejection
+from headrace.links.target import Rejection, naming_site
 from headrace.links.timing import LinkTiming
 from headrace.model import TopicPartition
 
@@ -54,7 +54,7 @@ class _MirrorPolicy:
         self, transactional_id: str, rejections: Mapping[TopicPartition, Rejection] | None
     ) -> MirrorCarrier:
         if self._plan.reports_times:
-            with self.target.naming():
+            with naming_site(self._plan.target_site):
                 ensure_site_times(self._plan.target)
         return MirrorCarrier(self._plan, transactional_id, rejections)
 

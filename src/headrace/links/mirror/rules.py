@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
 from typing import Any
 
 from headrace.links.mirror.declaration import Mirror
-from headrace.links.timing import MAX_COMMIT_EVERY
+from headrace.links.timing import interval_faults
 from headrace.model import Topic
-from headrace.model.fault import Fault, duration, is_a
+from headrace.model.fault import Fault, is_a
 from headrace.settings import Settings
 from headrace.topics.rules import name_faults
 
@@ -21,7 +20,7 @@ def mirror_faults(mirror: Mirror, settings: Settings) -> Iterator[Fault]:
     """Yields what is wrong with one mirror by itself."""
     yield from _site_faults(mirror, settings)
     yield from _topic_faults(mirror)
-    yield from _interval_faults(mirror)
+    yield from interval_faults(mirror, mirror.commit_every, _label(mirror))
 
 
 def mirror_type_faults(mirror: Mirror) -> Iterator[Fault]:
@@ -71,16 +70,6 @@ def _topic_faults(mirror: Mirror) -> Iterator[Fault]:
                 'config={"message.timestamp.type": "CreateTime"}: a mirror keeps'
                 " the records' own times, which `reconcile` compares",
             )
-
-
-def _interval_faults(mirror: Mirror) -> Iterator[Fault]:
-    wrong = list(duration(mirror, "commit_every", timedelta.resolution))
-    yield from wrong
-    if not wrong and mirror.commit_every > MAX_COMMIT_EVERY:
-        yield Fault(
-            f"{_label(mirror)}: commit_every is {mirror.commit_every}",
-            f"at most {MAX_COMMIT_EVERY}: brokers end a transaction after ten seconds",
-        )
 
 
 def _label(mirror: Mirror) -> str:

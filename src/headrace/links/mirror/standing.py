@@ -18,9 +18,9 @@ from headrace.kafka.client.offsets import commit, latest_offsets, watermarks
 from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.group.groups import ConsumerGroup, describe_group
 from headrace.kafka.read.resume import Position
-from headrace.links.accepted import AcceptedRange
-from headrace.links.accepted_ranges import (
+from headrace.links.accepted import (
     AcceptedLoss,
+    AcceptedRange,
     accept,
     accepted_folder,
     refuse_running,
@@ -91,6 +91,7 @@ def _partitions(plan: MirrorPlan, records: Mapping[str, str]) -> tuple[LinkedPar
         copied = describe(plan.target, plan.copies.values())
     copies = [copy for topic in copied.values() for copy in topic.all_partitions]
     sources = {source for topic in live.values() for source in topic.all_partitions}
+    # Also those whose topic was deleted: it is their refusal that an operator looks for.
     sources |= {plan.source_of(copy) for copy in copies if plan.source_of(copy).topic not in live}
     known = dict.fromkeys(map(plan.copy_of, sources)) | committed_positions(plan, copies)
     starts = find_starts(plan, known)
@@ -147,6 +148,7 @@ def accept_loss(
         refuse_running("mirror", mirror.name, plan.target, plan.group)
     _check_partition(plan, partition)
     copy = plan.copy_of(partition)
+    # Read after the members were checked: an instance that has ended has committed its last one.
     starts = find_starts(plan, committed_positions(plan, [copy]))
     refusal, start = starts.refused.get(partition), starts.positions.get(partition)
     if refusal is not None and not isinstance(refusal, LinkLossError):
@@ -161,6 +163,8 @@ def accept_loss(
         raise LinkNotRefusedError("mirror", mirror.name, "", partition.path)
     topic_id = describe(plan.source, [partition.topic])[partition.topic].topic_id
     offset = client_partition(copy, after, Position(after, topic_id).metadata)
+    # After a recreated or truncated log, its offsets mean other records: the ledger then compares
+    # from the end of the copy on.
     has_same_offsets = refusal is None or refusal.loss == "gap"
     with naming_site(plan.target_site):
         end, _ = latest_offsets(plan.target, [copy])[copy]

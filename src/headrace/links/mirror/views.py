@@ -28,7 +28,9 @@ def summary(statuses: Sequence[MirrorStatus]) -> Group:
     return instances(statuses, columns, lambda status: status.refused.values())
 
 
-def _text(status: MirrorStatus) -> str:
+@live_figures
+def mirroring(status: MirrorStatus) -> str:
+    """Returns the line of figures of `mirror run`."""
     figures = [
         f"{status.records:,} records copied",
         f"{status.partitions:,} partitions",
@@ -41,6 +43,3 @@ def _text(status: MirrorStatus) -> str:
     if status.refused:
         figures.append(f"{status.refused_partitions:,} partitions refused")
     return ", ".join(figures)
-
-
-mirroring = live_figures(_text)

@@ -211,29 +211,20 @@ def link_faults(
         target: the topic that is written; ``None``: it does not exist.
     """
     if source is None or target is None:
-        yield from _missing(link, source, target)
+        places = (
+            (link.source_site, link.source, source),
+            (link.target_site, link.target, target),
+        )
+        for site, topic, state in places:
+            if state is None:
+                remedy = "`headrace apply` in the project of that site"
+                yield Fault(f"there is no topic {topic} at {site}", remedy)
         return
     yield from _partitions(link, source, target)
     yield from _sizes(link, source, target)
     yield from _keys(link, source, target)
     yield from _times(link, source, target)
     yield from _retention(settings, link, source)
-
-
-def _missing(
-    link: TopicLink, source: TopicState | None, target: TopicState | None
-) -> Iterable[Fault]:
-    places = (
-        (link.source_site, link.source, source),
-        (link.target_site, link.target, target),
-    )
-    return [
-        Fault(
-            f"there is no topic {topic} at {site}", "`headrace apply` in the project of that site"
-        )
-        for site, topic, state in places
-        if state is None
-    ]
 
 
 def _partitions(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:

@@ -179,6 +179,7 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
             is changed.
         SinkError: if a sink's target can't be made; the topics are.
     """
+    # First: it is the one failure that is known before anything is changed.
     require_sink_extras(project.settings, project.declared(Pipeline).values())
     config = broker_config(project.settings)
     topics = project_topics(project)
@@ -191,6 +192,7 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
     kept = [topic for topic in topics if topic.name not in refused]
     # Kafka does not store the key of a topic: a later change of it is noticed by this.
     remember_keys(project.settings.state, kept, topic_ids(config, names))
+    # Last: a sink that can't be reached leaves topics that producers can write to.
     sinks = apply_sinks(project.settings, project.declared(Pipeline).values())
     return AppliedPlan(tuple(changes), _routes(project), _workers(project), sinks=sinks)
 
@@ -215,7 +217,9 @@ def _routes(project: LoadedProject) -> tuple[PipelineRoute, ...]:
             pipeline.sink.guarantee.value,
             pipeline.path.kind.value,
             pipeline.path.reason,
-            _late_data(pipeline),
+            _of_side_table(
+                pipeline.side_table if pipeline.join is None else None, str(pipeline.late_data)
+            ),
             pipeline.allowed_lateness.total_seconds(),
             "" if pipeline.join is None else _of_side_table(pipeline.side_table, "keep"),
         )
@@ -223,28 +227,22 @@ def _routes(project: LoadedProject) -> tuple[PipelineRoute, ...]:
     )
 
 
-def _late_data(pipeline: Pipeline) -> str:
-    side = pipeline.side_table if pipeline.join is None else None
-    return _of_side_table(side, str(pipeline.late_data))
-
-
 def _of_side_table(side: Sink | None, otherwise: str) -> str:
     return otherwise if side is None else f"{side.label}, {side.guarantee.value}"
 
 
 def _workers(project: LoadedProject) -> tuple[WorkerRoute, ...]:
-    return tuple(_worker(worker) for worker in project.declared(Worker).values())
-
-
-def _worker(worker: Worker) -> WorkerRoute:
-    partitions = [
-        TopicPartition(topic.name, number)
-        for topic in worker.topics
-        for number in range(topic.partitions)
-    ]
-    lanes = sum(worker.partitioner.count(partition) for partition in partitions)
-    topics = tuple(topic.name for topic in worker.topics)
-    return WorkerRoute(worker.name, topics, len(partitions), lanes, _policy(worker.on_failure))
+    routes: list[WorkerRoute] = []
+    for worker in project.declared(Worker).values():
+        partitions = [
+            TopicPartition(topic.name, number)
+            for topic in worker.topics
+            for number in range(topic.partitions)
+        ]
+        lanes = sum(map(worker.partitioner.count, partitions))
+        topics, policy = tuple(topic.name for topic in worker.topics), _policy(worker.on_failure)
+        routes.append(WorkerRoute(worker.name, topics, len(partitions), lanes, policy))
+    return tuple(routes)
 
 
 def _policy(policy: FailurePolicy) -> str:

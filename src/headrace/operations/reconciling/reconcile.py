@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,19 +67,10 @@ def reconcile(
         ServerStartError: if the lake is on the embedded HDFS, which is down.
         AuthorizationError: if an ACL is missing at a site.
     """
-    return Reconciliation(
-        (
-            *(pipeline_book(project, pipeline, request) for pipeline in pipelines),
-            *link_books(project, links, request),
-            *_books_of_queries(project, queries, request),
-        )
-    )
-
-
-def _books_of_queries(
-    project: LoadedProject, queries: Sequence[StandingQueries], request: ReconcileRequest
-) -> Iterator[Book]:
-    if queries:  # what their extra installs may be missing
+    books: list[Book] = [pipeline_book(project, pipeline, request) for pipeline in pipelines]
+    books += link_books(project, links, request)
+    if queries:  # their extra may not be installed
         from headrace.queries.books import books_of_queries
 
-        yield from books_of_queries(project, queries, request)
+        books += books_of_queries(project, queries, request)
+    return Reconciliation(tuple(books))

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from headrace.cli.screen import Screen, table
 from headrace.cli.view import view
-from headrace.ledger.balance import Balance, BookLine, Remark, WindowBook
+from headrace.ledger.balance import Balance, BookLine, WindowBook
 from headrace.ledger.windows import WindowState
 from headrace.operations.reconciling.reconcile import Reconciliation
 
@@ -39,7 +39,9 @@ def _show(balances: Sequence[Balance], screen: Screen) -> None:
     seconds = book.window_seconds if isinstance(book, WindowBook) else 0
     screen.line(f"{title}, windows of {seconds} s" if seconds else title)
     for remark in (remark for balance in balances for remark in balance.extras):
-        screen.line(f"  {_remark(remark)}")
+        where = f" at {remark.hop}" if remark.hop else ""
+        kind = f"{_styled(remark.kind)}{where}: " if remark.kind else ""
+        screen.line(f"  {kind}{escape(remark.text)}")
     if columns:
         lines = [line for balance in balances for line in balance.lines]
         _show_lines(lines, ("window" if seconds else "topic", "state", *columns, ""), screen)
@@ -58,12 +60,6 @@ def _show_lines(lines: Sequence[BookLine], titles: Sequence[str], screen: Screen
     screen.out.print(shown, highlight=False)
     if hidden:
         screen.line(f"{len(hidden)} earlier windows are balanced.")
-
-
-def _remark(remark: Remark) -> str:
-    where = f" at {remark.hop}" if remark.hop else ""
-    kind = f"{_styled(remark.kind)}{where}: " if remark.kind else ""
-    return kind + escape(remark.text)
 
 
 def _styled(kind: str) -> str:

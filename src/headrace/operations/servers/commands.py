@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.cli.session import Session, command
@@ -45,13 +46,8 @@ def status(session: Session) -> ProjectStatus:
     from headrace.project import services
 
     settings = session.settings
-    return ProjectStatus(services.status(settings), all_statuses(settings, _project(session)))
-
-
-def _project(session: Session) -> LoadedProject | None:
-    """Returns what is declared; ``None`` if the project's modules can't be read."""
-    try:
-        return session.project
-    except HeadraceError:
-        # Status is wanted most when something is broken, such as a module of the project.
-        return None
+    project: LoadedProject | None = None
+    # Status is needed most when something is broken, such as a module of the project.
+    with suppress(HeadraceError):
+        project = session.project
+    return ProjectStatus(services.status(settings), all_statuses(settings, project))

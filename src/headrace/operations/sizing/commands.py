@@ -15,8 +15,7 @@ from headrace.cli.session import Session, command
 from headrace.cli.signals import interrupt_on_sigterm
 
 if TYPE_CHECKING:
-    from headrace.kafka.client.clients import ClientConfig
-    from headrace.operations.sizing.measuring import Measurement, Sample
+    from headrace.operations.sizing.measuring import Measurement
     from headrace.operations.sizing.sizes import CatchUp, JoinSize, TopicLoad
     from headrace.operations.sizing.views import SizeResult
 
@@ -176,23 +175,17 @@ def _measured(
     session: Session, topic: str | None, sample: Path | None, seconds: float
 ) -> Measurement:
     from headrace.kafka.admin.measuring import Bounds
-    from headrace.operations.sizing.measuring import measure
+    from headrace.operations.sizing.measuring import measure, sample_of_file, sample_of_topic
     from headrace.operations.sizing.views import measuring
     from headrace.project.services import broker_config
 
-    # Before the broker is asked: a wrong name is an error of the command line.
-    name = None if sample else _declared(session, topic)
+    # Before a request to the broker: a wrong name is an error of the command line.
+    name = "" if sample else _declared(session, topic)
     config = broker_config(session.settings)
-    events = _sample(config, name, sample)
+    events = sample_of_file(sample) if sample else sample_of_topic(config, name)
     # Without it, SIGTERM would leave the temporary topic behind.
     with interrupt_on_sigterm(), session.output.live(measuring) as on_run:
         return measure(config, events, Bounds(seconds), on_run)
-
-
-def _sample(config: ClientConfig, topic: str | None, path: Path | None) -> Sample:
-    from headrace.operations.sizing.measuring import sample_of_file, sample_of_topic
-
-    return sample_of_file(path) if path else sample_of_topic(config, topic or "")
 
 
 def _declared(session: Session, topic: str | None) -> str:

@@ -18,7 +18,6 @@ from headrace.errors import SampleError
 from headrace.events import BYTE_ORDER_MARK
 from headrace.kafka.admin.measuring import (
     Bounds,
-    Run,
     consume_values,
     newest_values,
     produce_values,
@@ -173,11 +172,11 @@ def measure(
         for number, sending in enumerate(sendings):
             on_run(number, runs, f"producer: {sending}")
             run = produce_values(config, topic.name, sample.values, sending.tuning, bounds)
-            produced.append(Produced(sending, *_rates(run)))
+            produced.append(Produced(sending, run.events_per_second, run.bytes_per_second))
         for number, batch in enumerate(CONSUMED_BATCHES, len(sendings)):
             on_run(number, runs, f"consumer: {batch} records a batch")
             run = consume_values(config, topic.name, batch, msgspec.json.decode, bounds)
-            consumed.append(Consumed(batch, *_rates(run)))
+            consumed.append(Consumed(batch, run.events_per_second, run.bytes_per_second))
     return Measurement(
         sample.source,
         len(sample.values),
@@ -186,10 +185,6 @@ def measure(
         tuple(produced),
         tuple(consumed),
     )
-
-
-def _rates(run: Run) -> tuple[int, int]:
-    return run.events_per_second, run.bytes_per_second
 
 
 def _sample(source: str, values: Sequence[bytes]) -> Sample:

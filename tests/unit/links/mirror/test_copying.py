@@ -68,7 +68,7 @@ class Fakes:
             send=lambda _source, _copy, message, headers: self.sent.append(
                 (message.offset(), headers)
             ),
-            tell=lambda *record: self.told.append(record),
+            send_own=lambda *record: self.told.append(record),
             poll=lambda: None,
             begin=lambda: None,
             flush=lambda: None,
