@@ -1,4 +1,4 @@
-"""A book of what was counted, and what its lines come to."""
+"""The interface of a book of what was counted, and its balance."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class WindowBook(Book):
 
 @dataclass(frozen=True)
 class Balance:
-    """What a book comes to."""
+    """The result of a book: its lines, its remarks, and whether they balance."""
 
     book: Book
     title: str
@@ -114,12 +114,12 @@ class Balance:
 
     @property
     def is_unbalanced(self) -> bool:
-        """Whether something is missing or too many anywhere."""
+        """Returns whether any line or remark is unbalanced."""
         return WindowState.UNBALANCED in self._states
 
     @property
     def is_unknown(self) -> bool:
-        """Whether something has not reported, so that what it shows proves nothing."""
+        """Returns whether something was not counted, so that the lines prove nothing."""
         return bool(self.book.unknown) or WindowState.UNKNOWN in self._states
 
     @property

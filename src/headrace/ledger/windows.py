@@ -1,4 +1,4 @@
-"""What the ledger says of a window."""
+"""The balance of one window of a ledger."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Imbalance:
     partition: str = ""
 
     def __str__(self) -> str:
-        """How many are missing or too many, and where."""
+        """Returns how many events are missing or too many, and where."""
         if self.number:
             amount = f"{abs(self.number)} {'missing' if self.number > 0 else 'too many'}"
         else:

@@ -27,7 +27,7 @@ from headrace.storage.s3 import is_s3
 
 @dataclass(frozen=True)
 class AcceptedRange:
-    """A partition continues after records that are left out.
+    """A range of a partition that a user has accepted to leave out of a link.
 
     Attributes:
         topic: of the source.
@@ -57,12 +57,12 @@ class AcceptedRange:
 
     @property
     def source(self) -> TopicPartition:
-        """The partition of the source."""
+        """Returns the partition of the source."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def offsets(self) -> int | None:
-        """How many offsets are left out; ``None``: it is not known."""
+        """Returns how many offsets are left out; ``None``: it is not known."""
         return (
             None if self.target_end is not None or self.end < self.start else self.end - self.start
         )
@@ -102,7 +102,7 @@ class AcceptedFolder:
     """Reads and writes the ranges of one link below ``_headrace/links`` of the lake."""
 
     def __init__(self, lake: str, link: str, options: Options = NO_OPTIONS) -> None:
-        """Neither opens nor makes the folder.
+        """Keeps the URI; the folder is neither opened nor created.
 
         Args:
             lake: root URI of the lake.
@@ -202,7 +202,7 @@ def accept(
     commit: Callable[[], None],
     site: str = "",
 ) -> AcceptedLoss:
-    """Leaves records of a link out: writes which, then commits the position after them.
+    """Writes the range that a link leaves out, then commits the position after it.
 
     What was written is removed if the commit fails.
 

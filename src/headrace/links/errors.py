@@ -144,12 +144,12 @@ class LinkRecordError(LinkError):
 
     @property
     def next_offset(self) -> int:
-        """The offset after the record."""
+        """Returns the offset after the record."""
         return self.offset + 1
 
     @property
     def way_to_keep(self) -> str:
-        """How the topic takes the record that it refuses now; empty: by no setting of it."""
+        """Returns how the topic would take the record; empty: by no setting of it."""
         topic = self.copy or f"{self.topic} at {self.site}"
         if self.setting == "max.message.bytes":
             return f"To keep it: give {topic} a larger max.message.bytes than its sources have."
@@ -184,7 +184,7 @@ class LinkNoPartitionError(LinkError):
 
     @property
     def copied_topic(self) -> str:
-        """The topic of the missing copy."""
+        """Returns the topic of the missing copy."""
         return self.copy.rpartition("/")[0]
 
 
@@ -244,10 +244,10 @@ class LinkLossError(LinkError):
 
     @property
     def last_offset(self) -> int:
-        """The last offset that is lost."""
+        """Returns the last offset that is lost."""
         return self.accepted_offset - 1
 
     @property
     def lost(self) -> int:
-        """The number of offsets that are lost. A compacted topic has fewer records."""
+        """Returns the number of offsets that are lost. A compacted topic has fewer records."""
         return self.accepted_offset - self.next_offset

@@ -1,4 +1,4 @@
-"""One instance of a mirror or a merger, from its start to its end."""
+"""The loop of an instance of a mirror or a merger: group, carrier, interruptions, refusals."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Carrier(Protocol[NewStart]):
 
     @property
     def is_full(self) -> bool:
-        """Whether the transaction must be committed before its time."""
+        """Returns whether the transaction must be committed before its time."""
 
     def add(self, starts: Mapping[TopicPartition, NewStart]) -> None:
         """Adds partitions, whose records are moved from their positions on."""
@@ -114,7 +114,7 @@ class Carrier(Protocol[NewStart]):
 
 
 class LinkPolicy(Protocol[Start]):
-    """What instances of one mirror or merger do."""
+    """The policy of a mirror or a merger: its target, start positions and carriers."""
 
     @property
     def target(self) -> LinkTarget:

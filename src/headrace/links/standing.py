@@ -76,13 +76,13 @@ class Standing:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the link or its partitions can't continue, each once."""
+        """Returns why the link or its partitions can't continue, without duplicates."""
         reasons = (*self.unknown.values(), *(partition.refused for partition in self.partitions))
         return tuple(dict.fromkeys(filter(None, reasons)))
 
     @property
     def lag(self) -> int:
-        """Offsets of all partitions to their ends."""
+        """Returns the lag of all partitions together."""
         return sum(partition.lag or 0 for partition in self.partitions)
 
     def to_json(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LinkStatus(InstanceStatus):
-    """Counts since the instance began, and how things stand. Names are those of the metrics.
+    """The figures of a link since the start of the instance. Names are those of the metrics.
 
     Attributes:
         reason: why it waits for a site, its readers wait, or it has failed.

@@ -1,4 +1,4 @@
-"""Where mirrors and mergers write, and what all links say of a site and of a rejected record."""
+"""The target of mirrors and mergers, and the names of sites and records in errors of links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A record that the target refuses for what it is.
+    """A record that the target refuses for its content.
 
     Attributes:
         offset: of the record at the source.

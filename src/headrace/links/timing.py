@@ -1,4 +1,4 @@
-"""How long an instance of a mirror or a merger, or a route of a dispatcher, waits."""
+"""The intervals and timeouts of mirrors, mergers and routes of dispatchers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def interval_faults(declared: object, commit_every: timedelta, label: str) -> It
 
 @dataclass(frozen=True)
 class LinkTiming:
-    """How long an instance waits.
+    """The intervals and timeouts of an instance.
 
     Attributes:
         take_seconds: one read waits this long for its records.

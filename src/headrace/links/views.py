@@ -1,4 +1,4 @@
-"""What `list` and `accept` of each kind of link show."""
+"""Views of `list` and `accept` of all kinds of links."""
 
 from __future__ import annotations
 

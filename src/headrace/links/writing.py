@@ -1,4 +1,4 @@
-"""Records and positions into the target, a transaction at a time."""
+"""Writes records and positions to the target in transactions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How anything that lives long reports, and restarts; all but pipelines also run by it."""
+"""The lifecycle of long-running services: run (not of pipelines), status, metrics, restarts."""

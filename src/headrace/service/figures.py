@@ -35,7 +35,7 @@ def gauge(unit: str, meaning: str, runbook: str, *, default: object = 0) -> Any:
 
 
 class Derived(Generic[Value]):
-    """A property that is in JSON, too.
+    """A property that is part of the JSON of a status.
 
     Args:
         get: returns its value.

@@ -1,4 +1,4 @@
-"""What a service needs for itself on its host, before it starts."""
+"""Resources of the host that a service reserves before it starts: a lock, open files."""
 
 from __future__ import annotations
 

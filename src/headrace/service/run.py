@@ -21,10 +21,10 @@ AnyStatus = TypeVar("AnyStatus", bound=ServiceStatus, covariant=True)  # noqa: P
 
 
 class Service(Protocol[AnyStatus]):
-    """Anything that lives long, such as an instance of a mirror. Used once."""
+    """A long-running service, such as an instance of a mirror. Used once."""
 
     def stop(self) -> None:
-        """Ends :meth:`run` once what is in process is complete. May be called on any thread."""
+        """Ends :meth:`run` after the work in progress. May be called on any thread."""
 
     def run(self, observe: Callable[[ServiceStatus | None], None]) -> None:
         """Runs until it is stopped, or raises why it can't continue.

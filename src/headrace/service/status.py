@@ -76,7 +76,7 @@ class ServiceStatus(Measured):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the service has ended: no other state follows."""
+        """Returns whether the service has ended: no other state follows."""
         return self.state in _FINAL
 
     @property

@@ -56,7 +56,7 @@ class DispatcherInstance:
         self._stop.set()
 
     def run(self, observe: Callable[[None], None]) -> None:
-        """Runs it; ``observe`` is called twice a second.
+        """Runs the targets; ``observe`` is called twice a second.
 
         Raises:
             DispatcherRunningError: if another process of this machine dispatches to a target.

@@ -1,4 +1,4 @@
-"""What of a topic goes to one target, and as what: columns of Spark, of its own expressions.
+"""Which records of a topic are sent to one target, and with which headers, as columns of Spark.
 
 Real-time mode runs no Python, so that a route is written in functions that Spark knows.
 """
@@ -120,7 +120,7 @@ class DispatcherRoute:
         return is_routed & ~f.array_contains(sites, self.target_site)
 
     def _home(self, home: Home) -> Column:
-        """The site where a record's user is at home; null: not known."""
+        """Returns the site where a record's user is at home; null: not known."""
         from pyspark.sql import functions as f
 
         value = f.get_json_object(f.col("value").cast("string"), f"$.{home.field}")

@@ -108,7 +108,7 @@ class RouteRun:
         self._stop.set()
 
     def run(self) -> None:
-        """Runs it; an error that ends it is in :attr:`failure`."""
+        """Runs queries of the target until it is stopped or has failed, see :attr:`failure`."""
         while not self._stop.is_set():
             try:
                 self._run_query()
@@ -200,7 +200,7 @@ class RouteRun:
         return query
 
     def _show(self, lags: Mapping[str, int] | BrokerUnreachableError) -> None:
-        """Shows what a look has found. While a site does not respond, the query continues."""
+        """Updates the status. While a site does not respond, the query continues."""
         if isinstance(lags, BrokerUnreachableError):
             if self.status.state is State.RUNNING:
                 _LOG.warning("%s: waits: %s", self._name, headline(lags))

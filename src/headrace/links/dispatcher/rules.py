@@ -129,7 +129,7 @@ def _home_faults(dispatcher: Dispatcher, settings: Settings) -> Iterator[Fault]:
 
 
 def _home_field_faults(dispatcher: Dispatcher, home: Home) -> Iterator[Fault]:
-    """A field that no event has would send every record to all targets."""
+    """Yields a fault for a field that no event has: all records would go to all targets."""
     schema = schema_of(dispatcher.source)
     if schema is None:
         return  # the rules of topics say why

@@ -90,7 +90,7 @@ def routes_of(
 def dispatcher_session(
     settings: Settings, dispatcher: Dispatcher, targets: int, environ: Mapping[str, str]
 ) -> AbstractContextManager[SparkSession]:
-    """A Spark session for the targets of a dispatcher. Raises as :func:`kafka_session`.
+    """Returns a Spark session for the targets of a dispatcher. Raises as :func:`kafka_session`.
 
     On one machine it has the cores that real-time mode takes, one per partition and target, and as
     many for partitions that are added. They are threads, which mostly wait.

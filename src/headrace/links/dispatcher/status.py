@@ -1,4 +1,4 @@
-"""How instances of dispatchers are doing."""
+"""The status of an instance of a dispatcher, and of its targets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PARTITION_METRICS = (
 
 @dataclass(frozen=True)
 class RouteStatus(Measured):
-    """Counts of one target since the instance began, and how things stand.
+    """The figures of one target since the start of the instance, and its state.
 
     Attributes:
         site: the target.

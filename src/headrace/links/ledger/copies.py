@@ -74,7 +74,7 @@ class CopiedTopic:
 
 
 class _Counting:
-    """One count. Partition n of the source is compared with partition n of the copy."""
+    """Counts once. Partition n of the source is compared with partition n of the copy."""
 
     def __init__(self, spark: SparkSession, link: CopiedTopic, window_seconds: int) -> None:
         self._spark, self._link, self._window_seconds = spark, link, window_seconds
@@ -235,7 +235,7 @@ class _Counting:
         )
 
     def _is_old(self) -> Column:
-        """Whether the target's retention may have removed the copy of a record by now."""
+        """Returns whether the target's retention may have deleted the copy of a record by now."""
         from pyspark.sql import functions as f
 
         link = self._link

@@ -1,4 +1,4 @@
-"""What the two ends of a link hold, as brokers say."""
+"""The offsets that the two ends of a link hold, as brokers report them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class UnknownPartitions:
         self._reasons: dict[int, str] = {}
 
     def note(self, partition: TopicPartition, reason: str) -> None:
-        """Notes a sentence that says why."""
+        """Records why a partition can't be compared, unless a reason is known."""
         self._reasons.setdefault(partition.partition, reason)
 
     def note_all(self, reasons: Mapping[TopicPartition, str]) -> None:
-        """Notes the sentences of several partitions."""
+        """Records the reasons of several partitions."""
         for partition, reason in reasons.items():
             self.note(partition, reason)
 
     def note_outside(self, held: OffsetRange, offset: int, done: str) -> None:
-        """Notes a source without the record that is next to be ``done``: copied, or merged."""
+        """Records a source without the next record that must be ``done``: copied, or merged."""
         if not held.start <= offset <= held.end:
             path = held.partition.path
             offsets = f"has offsets {held.start} to {held.end - 1}"
@@ -43,12 +43,12 @@ class UnknownPartitions:
 
     @property
     def numbers(self) -> set[int]:
-        """The numbers of the partitions."""
+        """Returns the numbers of the partitions."""
         return set(self._reasons)
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The sentences."""
+        """Returns the reasons, as sentences."""
         return tuple(self._reasons.values())
 
 

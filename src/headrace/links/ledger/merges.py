@@ -1,4 +1,4 @@
-"""Topics that a merger writes one of, in the order of time."""
+"""Counts the topics of a merger: the sources, the sorted topic and that of late records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MergedTopics:
-    """A merger, of which the records of all topics are counted.
+    """A merger whose records are counted in all of its topics.
 
     Attributes:
         plan: of the merger.
@@ -58,7 +58,7 @@ class MergedTopics:
 
 
 class _Counting:
-    """One count of a merger, by the numbers of its partitions."""
+    """Counts a merger once, by the numbers of its partitions."""
 
     def __init__(self, spark: SparkSession, link: MergedTopics, window_seconds: int) -> None:
         self._spark, self._plan, self._window_seconds = spark, link.plan, window_seconds
@@ -123,7 +123,7 @@ class _Counting:
         positions: Mapping[TopicPartition, InputPosition | None],
         led: Mapping[TopicPartition, str],
     ) -> None:
-        """Notes topics that were recreated: their offsets are others than those of positions.
+        """Records topics that were recreated: positions hold offsets of the old ones.
 
         Brokers remove the offsets of a topic that is deleted; each position names all topics.
         """
@@ -196,7 +196,7 @@ def _of(
 
 
 def _source_fate(positions: Mapping[TopicPartition, InputPosition | None]) -> Column:
-    """OUT: it is written. A record may be, although others of lower offsets wait."""
+    """Returns OUT for written records; one may be, while others of lower offsets wait."""
     from pyspark.sql import functions as f
 
     offset, time_ms = f.col("offset"), own_time_ms()
@@ -215,7 +215,7 @@ def _source_fate(positions: Mapping[TopicPartition, InputPosition | None]) -> Co
 
 
 def _time_ms() -> Column:
-    """The times of records, at both ends: 1 of those that have no timestamp at the source."""
+    """Returns the times of records at both ends: 1 for those without a timestamp at the source."""
     from pyspark.sql import functions as f
 
     mark = f.lit(NO_TIMESTAMP).cast("binary")

@@ -22,7 +22,7 @@ _REMOVED = "Some data may have been lost"  # of Spark's Kafka source, wherever i
 
 
 class LinkKey(NamedTuple):
-    """What sums are of: a partition's number, the start of a window in seconds, a fate.
+    """The key of sums: a partition's number, the start of a window in seconds, a fate.
 
     A window of ``None`` holds the records whose time is not known.
     """

@@ -1,4 +1,4 @@
-"""How far the time of one source is: before which time nothing more of it will come."""
+"""The watermark of one source: the time before which no more of its records will arrive."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class InputClock:
         return OrderKey(max(reached_ms - self.allowed_lateness_ms, -1), self.place)
 
     def note_records(self, newest_ms: int) -> None:
-        """Notes that records came, the newest of them of a time; an idle source is waited for."""
+        """Advances the time to the newest record; a source that was idle is waited for again."""
         self.time_ms = max(self.time_ms, newest_ms)
         self.blocks_since, self.is_idle = None, False
 
     def note_complete(self, time_ms: int) -> None:
-        """Notes the time up to which all was read, be it before the last one: a clock was set."""
+        """Sets the time up to which all was read; it may go back, if a clock was set back."""
         if time_ms != self.complete_ms:
             self.complete_ms, self.blocks_since, self.is_idle = time_ms, None, False
 
     def note_blocking(self, idle_seconds: float, now: float) -> bool:
-        """Notes that records wait for it; returns whether it has just become idle."""
+        """Records that others wait for it; returns whether it has just become idle."""
         if self.blocks_since is None:
             self.blocks_since = now
         if self.is_idle or now - self.blocks_since < idle_seconds:

@@ -1,4 +1,4 @@
-"""How instances of mergers are doing."""
+"""The status of an instance of a merger."""
 
 from __future__ import annotations
 

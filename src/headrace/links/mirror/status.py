@@ -1,4 +1,4 @@
-"""How instances of mirrors are doing."""
+"""The status of an instance of a mirror."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class TopicLink:
 
 @dataclass(frozen=True)
 class LinkCheck:
-    """What was found of a link.
+    """The result of the check of one link.
 
     Attributes:
         link: which one.

@@ -19,7 +19,7 @@ _SECTIONS = ("pipelines", "links", "queries", "matched_events")
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """What was compared.
+    """The books that were compared.
 
     Attributes:
         books: of pipelines, then of links, then of standing queries, each with those of its
@@ -30,17 +30,17 @@ class Reconciliation:
 
     @cached_property
     def balances(self) -> tuple[Balance, ...]:
-        """The balance of each book."""
+        """Returns the balance of each book."""
         return tuple(map(Balance.of, self.books))
 
     @property
     def is_unbalanced(self) -> bool:
-        """Whether one of them is."""
+        """Returns whether any book is unbalanced."""
         return any(balance.is_unbalanced for balance in self.balances)
 
     @property
     def is_unknown(self) -> bool:
-        """Whether something has not reported, so that what it shows proves nothing."""
+        """Returns whether something was not counted, so that the books prove nothing."""
         return any(balance.is_unknown for balance in self.balances)
 
     def to_json(self) -> dict[str, list[Book]]:

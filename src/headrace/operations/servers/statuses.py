@@ -1,4 +1,4 @@
-"""How all that has run on this machine is doing, from what it wrote last."""
+"""The last status of everything that has run on this machine."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Consumed:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured.
+    """The result of a measurement.
 
     Attributes:
         sample: where the events are from.
