@@ -36,6 +36,7 @@ from headrace.operations.sizing.sizes import TopicLoad, size
 from headrace.operations.sizing.views import SizeResult, measuring
 from headrace.pipelines.start.checkpoints import CheckpointStatus, PartitionPositions
 from headrace.pipelines.views import Compacted, PipelineCheckpoint
+from headrace.project.kinds import kinds
 from headrace.project.services import ClusterAddress, Server, Services
 from headrace.settings import Rate
 from headrace.sinks.api import CompactionResult
@@ -99,6 +100,7 @@ NEVER_LATE = PipelineRoute(
     "p", ("t",), "lake t", "once", "fused", "why", "dead-letter", timedelta.max.total_seconds()
 )
 NO_MEMBERS = ConsumerGroup("Empty", ())
+STATUSES = {status.name: status for kind in kinds() for status in kind.statuses()}
 MIRROR = MirrorStatus("warsaw", instance="host-1", refused={"clicks/2": "clicks/2 is gone [again]"})
 SHOWN = [
     (
@@ -160,12 +162,14 @@ SHOWN = [
         },
     ),
     (
-        ProjectStatus(SERVICES, {"pipelines": (), "workers": (), "mirrors": ()}),
+        ProjectStatus(
+            SERVICES, {STATUSES[name]: () for name in ("pipelines", "workers")}
+        ),
         "Nothing has run yet",
-        {"lake": "/lake", "pipelines": [], "workers": [], "mirrors": []},
+        {"lake": "/lake", "pipelines": [], "workers": []},
     ),
     (
-        ProjectStatus(SERVICES, {"mirrors": (MIRROR,)}),
+        ProjectStatus(SERVICES, {STATUSES["mirrors"]: (MIRROR,)}),
         "warsaw: clicks/2 is gone [again]",
         {"mirrors": [MIRROR.to_json()]},
     ),
@@ -338,7 +342,7 @@ def test_names_and_reasons_of_dead_letters_may_be_any_text(text, capsys):
 @pytest.mark.parametrize("text", ["\x1b]0;owned\x07", "\x1b[2J", "\r", "\u202e", "\ud800"])
 def test_texts_of_users_never_reach_the_terminal_as_commands(text, capsys):
     reason = replace(MIRROR, refused={"clicks/2": f"gone {text}\n[again]"})
-    ConsoleOutput().show(ProjectStatus(SERVICES, {"mirrors": (reason,)}))
+    ConsoleOutput().show(ProjectStatus(SERVICES, {STATUSES["mirrors"]: (reason,)}))
     ConsoleOutput().failed(ProjectError([Problem("flow.py", 1, f"the field {text}\nis odd")]))
     ConsoleOutput().crashed(ValueError(text), Path("/x/headrace.log"))
     shown = "".join(capsys.readouterr())
