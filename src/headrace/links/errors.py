@@ -60,13 +60,12 @@ class LinkError(RefusedError):
         self.code = self._words.code or f"{self.kind.upper()}_{self._code}"
 
     @property
-    def case(self) -> str:
-        """Returns which of the words of its kind it has; most errors have one case."""
+    def _case(self) -> str:
         return ""
 
     @property
     def _words(self) -> Words:
-        return _words_of(self.kind, type(self))[self.case]
+        return _words_of(self.kind, type(self))[self._case]
 
     @property
     def message(self) -> str:
@@ -179,7 +178,7 @@ class LinkNoPartitionError(LinkError):
     _code = "NO_PARTITION"
 
     @property
-    def case(self) -> str:
+    def _case(self) -> str:
         return "copy" if self.copy else ""
 
     @property
@@ -239,7 +238,7 @@ class LinkLossError(LinkError):
     )
 
     @property
-    def case(self) -> str:
+    def _case(self) -> str:
         return self.loss
 
     @property

@@ -162,9 +162,7 @@ SHOWN = [
         },
     ),
     (
-        ProjectStatus(
-            SERVICES, {STATUSES[name]: () for name in ("pipelines", "workers")}
-        ),
+        ProjectStatus(SERVICES, {STATUSES[name]: () for name in ("pipelines", "workers")}),
         "Nothing has run yet",
         {"lake": "/lake", "pipelines": [], "workers": []},
     ),

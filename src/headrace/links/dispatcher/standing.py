@@ -36,7 +36,6 @@ from headrace.project.loaded import LoadedProject
 from headrace.project.site_clusters import cluster_of, own_cluster, site_clusters
 from headrace.service.status import StatusFolder
 from headrace.settings import Settings
-from headrace.spark.claimed_query import CommittedPosition
 from headrace.spark.kafka_session import kafka_session
 
 if TYPE_CHECKING:
@@ -133,25 +132,16 @@ def _instances_and_partitions(
         live = live_topic(route, route.source_site)
         led = [source for source in sources if source.partition not in live.leaderless]
         ends = {source: end for source, (end, _) in latest_offsets(route.source, led).items()}
-    partitions = tuple(
-        _dispatched(
-            source,
-            starts.positions.get(source, known.get(source)),
-            ends.get(source),
-            # Only instances know of records that the target does not take.
-            starts.refused.get(source) or records.get(f"{route.target_site}/{source.path}", ""),
-        )
-        for source in sorted(sources)
-    )
-    return ", ".join(sorted({at.instance for at in known.values() if at.instance})), partitions
-
-
-def _dispatched(
-    source: TopicPartition, at: CommittedPosition | None, end: int | None, why: RefusedError | str
-) -> LinkedPartition:
-    position = None if at is None else at.offset
-    begin = why.accepted_offset if isinstance(why, LinkLossError) else position or 0
-    return LinkedPartition.of(source, position, begin, end, why)
+    partitions: list[LinkedPartition] = []
+    for source in sorted(sources):
+        at, why = starts.positions.get(source, known.get(source)), starts.refused.get(source)
+        position = None if at is None else at.offset
+        start = why.accepted_offset if isinstance(why, LinkLossError) else position or 0
+        # Only instances know of records that the target does not take.
+        reason = why or records.get(f"{route.target_site}/{source.path}", "")
+        partitions.append(LinkedPartition.of(source, position, start, ends.get(source), reason))
+    instances = sorted({at.instance for at in known.values() if at.instance})
+    return ", ".join(instances), tuple(partitions)
 
 
 def accept_loss(
