@@ -1,8 +1,8 @@
 """Records that a user has accepted to leave out of a link: a file for each range, in the lake.
 
-The file is written before the position after the range is committed. A crash between the two leaves
-a file whose range is not left out: the ledger ignores a range that the position has not passed, and
-the next ``accept`` writes the same file.
+The file is written before the position after the range is committed: a crash between the two leaves
+a file, which the ledger ignores until the position has passed its range. The other way round, the
+ledger would miss records without a reason.
 """
 
 from __future__ import annotations
