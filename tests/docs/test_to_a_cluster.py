@@ -34,7 +34,8 @@ from tests.integration.certificates import STORE_PASSWORD, make_certificate
 from tests.integration.s3_server import ACCESS_KEY, SECRET_KEY
 from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
 
-from headrace.kafka.client import client
+from headrace.kafka.client.admin_requests import admin as admin_client
+from headrace.kafka.client.clients import client_config
 from headrace.kafka.embedded import cluster as embedded
 from headrace.runtime.servers.ports import free_ports
 from headrace.settings import KafkaSettings
@@ -82,7 +83,7 @@ def cluster(start_cluster: Any, project: Path, monkeypatch: pytest.MonkeyPatch) 
     make_certificate(project)
     monkeypatch.setattr(embedded, "broker_config", with_login(project, embedded.broker_config))
     running = start_cluster(brokers=3)
-    admin = client.admin(client.client_config(KafkaSettings(), running.bootstrap_servers))
+    admin = admin_client(client_config(KafkaSettings(), running.bootstrap_servers))
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     users = [UserScramCredentialUpsertion("shop", info, PASSWORD.encode())]
     for requested in (admin.alter_user_scram_credentials(users), admin.create_acls(acls())):

@@ -72,12 +72,12 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
         ("version", {"rich"}, 35),
         ("check", {"msgspec", "rich"}, 140),
         ("status", {"msgspec", "rich"} | CLIENT, 195),
-        ("dead-letters list", {"msgspec", "rich"} | CLIENT, 185),
-        ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 205),
+        ("dead-letters list", {"msgspec", "rich"} | CLIENT, 200),
+        ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 220),
         (
             "query register SELECT_count(*)_FROM_clicks-{}",
             {"datasketches", "msgspec", "numpy", "pyarrow", "rich", "sqlglot"} | CLIENT,
-            225,
+            245,
         ),
     ],
 )
