@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.driver import SystemFailedError
 from bench.environment import python_of
 from bench.usage import end_tree
-from headrace.ingest.service import TokenSpec, create_token
+from headrace.ingest.tokens.operations import TokenSpec, create_token
 from headrace.runtime.servers.ports import free_ports
 from headrace.settings import load_settings
 

@@ -18,7 +18,7 @@ from tests.drills.run import DrillRun
 from tests.in_process import answer
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.ingest import service as ingest
+from headrace.ingest.tokens import operations as tokens
 from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.clients import consumer
 from headrace.runtime.servers.ports import free_ports
@@ -137,16 +137,16 @@ class Service:
         """The text of a new token of account ``acme``, known to every worker."""
         scopes = ("write", "metrics", "describe")
         facts = {"name": "test", "project": "shop", "account": "acme", "scopes": scopes} | wanted
-        _, text = ingest.create_token(self.settings, ingest.TokenSpec(**facts))
+        _, text = tokens.create_token(self.settings, tokens.TokenSpec(**facts))
         self.wait_known(text)
         return text
 
     def credential(self, topic: str, **facts) -> tuple[str, str]:
         """The id and the text of a new credential for one topic, known to every worker."""
         facts = {"name": "test", "project": "shop", "account": "acme"} | facts
-        spec = ingest.TokenSpec(topics=[topic + self.suffix], **facts)
-        token, text = ingest.create_token(self.settings, spec)
-        ingest.wait_until_known(self.settings, token, text)
+        spec = tokens.TokenSpec(topics=[topic + self.suffix], **facts)
+        token, text = tokens.create_token(self.settings, spec)
+        tokens.wait_until_known(self.settings, token, text)
         return token.public_id, text
 
     def wait_known(self, text: str, *, known: bool = True) -> None:

@@ -32,7 +32,7 @@ from tests.integration.service import (
 )
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.ingest import service as ingest
+from headrace.ingest.tokens import operations as tokens
 from headrace.ingest.tokens.token import TokenKind
 from headrace.settings import Rate
 
@@ -111,7 +111,7 @@ def test_a_page_sends_beacons_with_a_public_key(service):
 
 def test_a_webhook_is_taken_by_its_signature_also_while_its_secret_is_rotated(service):
     public_id, first = service.credential("pushes", kind=TokenKind.GITHUB)
-    _, second = ingest.rotate_token(service.settings, public_id, timedelta(hours=1))
+    _, second = tokens.rotate_token(service.settings, public_id, timedelta(hours=1))
     body = b'{"action":"opened"}'
 
     def deliver(secret: str) -> httpx.Response:
@@ -299,14 +299,14 @@ def test_a_token_is_good_for_its_topics_and_until_it_ends(service, token):
     assert service.post("occurrences", text_of, text()).status_code == 202
     assert service.post("derived", text_of, text()).json()["code"] == "not-allowed"
     public_id = text_of.split("_")[1]
-    _, fresh = ingest.rotate_token(service.settings, public_id)
+    _, fresh = tokens.rotate_token(service.settings, public_id)
     service.wait_known(text_of, known=False)
     service.wait_known(fresh)
     service.command("tokens", "revoke", public_id)
     service.wait_known(fresh, known=False)
     assert service.post("occurrences", fresh, text()).status_code == 401
-    expired = ingest.TokenSpec("old", "shop", "acme", lifetime=timedelta(microseconds=1))
-    _, old = ingest.create_token(service.settings, expired)
+    expired = tokens.TokenSpec("old", "shop", "acme", lifetime=timedelta(microseconds=1))
+    _, old = tokens.create_token(service.settings, expired)
     listed = service.command("tokens", "list")["tokens"]
     assert {one["state"] for one in listed} == {"active", "revoked", "expired"}
     assert service.post("occurrences", token, text()).status_code == 202

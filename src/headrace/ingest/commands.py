@@ -39,7 +39,8 @@ def ingest(
     An event that is answered with 202 is on all in-sync replicas, or in the spool of its topic.
     At the signal, open requests are completed.
     """
-    from headrace.ingest.service import Overrides, ingest_config, reserved, serve
+    from headrace.ingest.server import serve
+    from headrace.ingest.service import Overrides, ingest_config, reserved
     from headrace.ingest.views import Serving
     from headrace.project.services import ingest_address
 
@@ -112,7 +113,12 @@ def create(  # noqa: PLR0913 - one for each option
     wait: bool,
 ) -> None:
     """Create a token. Its text is shown only once."""
-    from headrace.ingest.service import TokenSpec, create_token, namesakes, wait_until_known
+    from headrace.ingest.tokens.operations import (
+        TokenSpec,
+        create_token,
+        namesakes,
+        wait_until_known,
+    )
     from headrace.ingest.tokens.token import TokenKind
     from headrace.ingest.views import NewToken
 
@@ -133,7 +139,7 @@ def create(  # noqa: PLR0913 - one for each option
 @command("headrace tokens list --json", name="list")
 def list_(session: Session) -> TokenList:
     """Show every token, without its secret."""
-    from headrace.ingest.service import list_tokens
+    from headrace.ingest.tokens.operations import list_tokens
     from headrace.ingest.views import TokenList
 
     tokens, unreadable = list_tokens(session.settings)
@@ -145,7 +151,7 @@ def list_(session: Session) -> TokenList:
 @click.option("--overlap", type=Duration(), help="How long the former secret stays valid.")
 def rotate(session: Session, public_id: str, *, overlap: timedelta | None) -> NewToken:
     """Give a token a new secret. The former one expires within seconds, or after --overlap."""
-    from headrace.ingest.service import rotate_token
+    from headrace.ingest.tokens.operations import rotate_token
     from headrace.ingest.views import NewToken
 
     return NewToken(*rotate_token(session.settings, public_id, overlap))
@@ -155,7 +161,7 @@ def rotate(session: Session, public_id: str, *, overlap: timedelta | None) -> Ne
 @click.argument("public_id")
 def revoke(session: Session, public_id: str) -> TokenList:
     """Revoke a token for good, within seconds. Does nothing if it is revoked already."""
-    from headrace.ingest.service import revoke_token
+    from headrace.ingest.tokens.operations import revoke_token
     from headrace.ingest.views import TokenList
 
     return TokenList((revoke_token(session.settings, public_id),))
