@@ -125,7 +125,7 @@ def test_an_instance_of_a_distributed_run_reports_until_it_has_ended(broker, cli
         assert (one.instance, one.state) == (f"{worker.name}-3", State.RUNNING)
         assert {part.partition for part in one.own} == {0, 1}
     finally:
-        distributed.begin()
+        distributed.prepare()
         distributed.stop()
         thread.join()
     wait_for(lambda: follower.seen()[0].state is State.CLOSED)

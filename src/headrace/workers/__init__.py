@@ -2,13 +2,16 @@
 
 The rooms: this folder holds what a user declares (``worker``, ``task``, ``policy``,
 ``partitioner``) and the instance that runs it; ``consumer_group/`` reads and commits, ``lanes/``
-process, ``failures/`` end what failed, ``monitoring/`` says how it goes.
+process, ``failures/`` end what failed, ``monitoring/`` measures.
+
+More cores are more instances (``placement/``): decision 44. Why tasks share one event loop:
+decision 11; why a send does not stop a lane: decision 16.
 
 The way of a record through an instance, all on its event loop but for (1) and ordinary functions.
 *Take* gets records from Kafka, *put* hands one to the next place:
 
 1. taken: ``GroupConsumer.read`` > ``.take`` > ``Subscription.take``, on a thread.
-2. understood: ``ConsumedRecord.of``: a record of a retry topic is again what it was at first.
+2. understood: ``ConsumedRecord.of``: a record of a retry topic has its first topic and offset.
 3. put into its lane: ``PartitionSet.put`` > ``AssignedPartition.put`` >
    ``WorkerPartitioner.subpartition`` > ``Lane.put``; ``Backpressure.on_enqueued`` counts its
    bytes, and adds the partition to ``Pauses`` where they are too many, which (1) looks at.
@@ -17,7 +20,7 @@ The way of a record through an instance, all on its event loop but for (1) and o
 5. processed: ``Lane._handle`` > ``_attempt`` > ``BoundTask.process`` > the user's code, in
    ``TaskThreads`` where it is an ordinary function; what it sends goes through ``Sender`` and is
    confirmed before the record is done.
-6. failed: ``Lane._failed`` > ``policy.retry_delay`` and again (5), or ``Failures.end``: a retry
+6. failed: ``Lane._failed`` > ``policy.retry_delay`` and back to (5), or ``Failures.end``: a retry
    topic (1), a dead letter, skipped, or the instance ends.
 7. done: ``Lane._finish`` > ``PartitionSet.finished`` > ``PartitionOffsets.finish`` >
    ``Backpressure.on_completed``.

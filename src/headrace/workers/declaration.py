@@ -36,14 +36,14 @@ class Worker(DeclaredValue):
             function that makes one.
         partitioner: divides partitions into subpartitions.
         on_failure: what happens to a record that failed.
-        processing_timeout: from where ``process`` is begun until it returns, or its observer is
-            told. Waiting for its turn or a thread, being held, and the time between attempts do not
-            count. Also of ``init`` and ``punctuate``.
+        processing_timeout: from the start of ``process`` until it returns, or its end is reported
+            to its observer. Waiting for its turn or a thread, being held, and the time between
+            attempts do not count. Also of ``init`` and ``punctuate``.
         punctuate_every: interval of ``punctuate``; ``None``: never.
         commit_every: interval of commits. A crash repeats what was done since the last one that
             was answered: while a rebalance waits for a member that was killed, there is none.
         queue_bytes: of records that wait or are in process, over the whole instance. Partitions
-            with less than their share go on when it is full, up to twice as much.
+            with less than their share continue when it is full, up to twice as much.
         batch_records: most records of a ``process_batch``.
         parallelism: threads for tasks of ordinary functions.
         drain_timeout: what is in process when an instance stops may take so long.
@@ -59,8 +59,8 @@ class Worker(DeclaredValue):
             any time, ends the instance. Entering may take as long as ``init``, leaving ten seconds.
         group: consumer group; by default ``headrace.<name>``.
         start: where it begins in a topic that it has committed nothing of: with the earliest
-            records, or with those that come from its first start on.
-        version: written to dead letters, so that a fix can be told from what it fixed.
+            records, or with those that come after its first start.
+        version: written to dead letters, so that a fix can be distinguished from what it fixed.
     """
 
     name: str

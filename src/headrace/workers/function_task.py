@@ -147,7 +147,7 @@ def is_tombstone(task: Callable[[], WorkerTask], record: WorkerRecord) -> bool:
 class FunctionFactory:
     """Makes the tasks of a function that is given events of ``topics``.
 
-    What tells an event from other bytes is made once for all tasks, and not pickled.
+    What reads events is created once for all tasks, and not pickled.
 
     Attributes:
         function: the user's.

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from typing import Any
 
 from confluent_kafka import KafkaException
 
@@ -91,7 +92,7 @@ class WorkerInstance:
             if self._stop_asked:
                 self._running.stop()
             await self._running.read()
-        except Exception as error:  # noqa: BLE001 - told at the end
+        except Exception as error:  # noqa: BLE001 - reported at the end
             self.failure = error
         finally:
             await self._close()
@@ -162,14 +163,11 @@ class RunningInstance:
         self.assignments = PartitionSet(self._context)
         self._membership = membership
         self._members: list[GroupConsumer] = []
-        self._readers: list[asyncio.Task[None]] = []
+        self._background_tasks: list[asyncio.Task[None]] = []
         timers = LaneTimers(self._context, self.assignments)
         # Also while it drains: deadlines must end what hangs.
-        self._background_tasks = [
-            self._loop.create_task(run()) for run in (*timers.loops, self._watch_topics)
-        ]
-        for task in self._background_tasks:
-            task.add_done_callback(self._check_background_task)
+        for run in (*timers.loops, self._watch_topics):
+            self._run_in_background(run())
 
     def stop(self) -> None:
         """Ends the instance; may be called from any thread."""
@@ -177,30 +175,24 @@ class RunningInstance:
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def read(self) -> None:
-        """Hands records to their lanes and commits, until the instance is to end.
+        """Hands records to their lanes and commits, until the instance is stopped or fails.
 
         Raises:
-            HeadraceError, KafkaException: if it can't go on.
+            HeadraceError, KafkaException: if it can't continue.
             Exception: what the worker's lifespan raises when it is entered.
         """
         # Before it joins: partitions that are assigned would wait for a slow lifespan.
         await self._shared.enter()
-        self._join()
-        self._readers += [self._loop.create_task(self._read(member)) for member in self._members]
+        # One at a time: members that joined before one that fails are closed with the instance.
+        for group, topics in consumed_topics(self._worker).items():
+            membership = replace(self._membership, group=group, topics=topics)
+            member = GroupConsumer(self._config, membership, self._context, self.assignments)
+            self._members.append(member)
+        for member in self._members:
+            self._run_in_background(member.read(self._stopping))
         await self._stopping.wait()
         if self._failure is not None:
             raise self._failure
-
-    def _join(self) -> None:
-        """Joins the groups one by one: those before one that fails are closed with the instance."""
-        for group, topics in consumed_topics(self._worker).items():
-            member = GroupConsumer(
-                self._config,
-                replace(self._membership, group=group, topics=topics),
-                self._context,
-                self.assignments,
-            )
-            self._members.append(member)
 
     async def close(self, failure: BaseException | None) -> BaseException | None:
         """Drains, commits and leaves the group; returns why the instance failed, if it did."""
@@ -208,8 +200,9 @@ class RunningInstance:
         deadline = self._loop.time() + seconds
         # Readers still poll meanwhile: a member that does not is evicted, and can't commit.
         await self.assignments.drain(seconds)
-        for task in (*self._background_tasks, *self._readers):
+        for task in self._background_tasks:
             task.cancel()
+        # Before the last commit: a record is done only when what it sent is confirmed.
         await self._sender.close(seconds)
         self._report_uncommitted()
         closing = (member.close(deadline) for member in self._members)
@@ -238,18 +231,18 @@ class RunningInstance:
             _LOG.error("%s: %s", self._worker.name, error_message(error), exc_info=exc_info(error))
         self._stopping.set()
 
-    # -- reading ----------------------------------------------------------------------------------
-
-    async def _read(self, member: GroupConsumer) -> None:
-        try:
-            await member.read(self._stopping)
-        except Exception as error:  # noqa: BLE001 - ends the instance, and is raised then
-            self._fail(error)
-
     # -- in the background ------------------------------------------------------------------------
 
+    def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs ``work`` until the instance ends. Its failure ends the instance.
+
+        Without polls nothing is read or committed, and without deadlines records may hang.
+        """
+        task = self._loop.create_task(work)
+        task.add_done_callback(self._check_background_task)
+        self._background_tasks.append(task)
+
     def _check_background_task(self, task: asyncio.Task[None]) -> None:
-        """Ends the instance when a background task fails: without deadlines, records may hang."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._fail(error)

@@ -16,7 +16,7 @@ class SharedResources:
     """Enters the worker's lifespan and leaves it, in one asyncio task: some managers ask for that.
 
     A lifespan that ends while the instance runs, such as one whose ``asyncio.TaskGroup`` lost a
-    task, ends the instance: its tasks would go on with a resource that is closed.
+    task, ends the instance: its tasks would continue with a resource that is closed.
 
     Args:
         worker: whose lifespan it is.

@@ -30,10 +30,10 @@ class Skip:
 class DeadLetters:
     """The record goes to its topic's dead letters, with its error and its attempts.
 
-    Later records of its key go on without it; a replay puts it after them.
+    Later records of its key continue without it; a replay puts it after them.
 
     Attributes:
-        limit: when this many fail, the instance stops: they are not to drain a whole topic.
+        limit: when this many fail, the instance stops: they must not drain a whole topic.
     """
 
     limit: DeadLetterLimit = field(default_factory=DeadLetterLimit)
@@ -46,7 +46,7 @@ End: TypeAlias = Stop | Skip | DeadLetters
 class Retry:
     """Tries again in place, after a delay that doubles; its subpartition waits.
 
-    Order is kept until ``then``. Attempts are counted again after a restart.
+    Order is kept until ``then``. Attempts are counted from 1 after a restart.
 
     Attributes:
         attempts: in all, the first one included.
@@ -63,7 +63,7 @@ class Retry:
 
 @dataclass(frozen=True)
 class RetryTopics:
-    """Puts the record into a retry topic until it is due, and goes on.
+    """Puts the record into a retry topic until it is due, and continues with the next.
 
     Later records of its key overtake it. Attempts and due times are in its headers, so a restart
     changes nothing.

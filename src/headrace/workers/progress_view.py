@@ -42,7 +42,10 @@ def summary(workers: Sequence[WorkerStatus], rate: float | None = None) -> Group
     if rate is not None:
         table.add_column("rate/s", justify="right")
     for progress in workers:
-        table.add_row(*_cells(progress), *([] if rate is None else [f"{rate:,.0f}"]))
+        colour = _COLOURS.get(progress.state, "default")
+        cells = [escape(progress.name), escape(progress.instance), f"[{colour}]{progress.state}"]
+        cells += [f"{getattr(progress, name):,}" for _, name in _FIGURES]
+        table.add_row(*cells, *_lag(progress), *([] if rate is None else [f"{rate:,.0f}"]))
     remarks = (
         f"[dim]{escape(f'{progress.name}: {note}')}"
         for progress in workers
@@ -125,17 +128,6 @@ def _lines(console: Console) -> Iterator[Observe]:
             console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     yield observe
-
-
-def _cells(progress: WorkerStatus) -> list[str]:
-    colour = _COLOURS.get(progress.state, "default")
-    return [
-        escape(progress.name),
-        escape(progress.instance),
-        f"[{colour}]{progress.state}",
-        *(f"{getattr(progress, name):,}" for _, name in _FIGURES),
-        *_lag(progress),
-    ]
 
 
 def _lag(progress: WorkerStatus) -> tuple[str, str]:

@@ -49,7 +49,7 @@ class ConsumedRecord(msgspec.Struct, frozen=True):
         """Returns the record of ``message``; one from a retry topic is read from its headers.
 
         In other topics our headers may be anybody's: a record that was copied, or made up. A record
-        that can't be read keeps what can be, with the error that its policy is to decide about.
+        that can't be read keeps what can be, with the error that its policy decides about.
 
         Args:
             message: as it was consumed.

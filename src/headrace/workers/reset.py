@@ -1,4 +1,4 @@
-"""Offsets of a worker set again: it begins with other records than those that come next."""
+"""Offsets of a worker, reset: it starts with other records than those that come next."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from headrace.errors import PartitionMissingError, TopicMissingError, WorkerRunningError
+from headrace.errors import WorkerRunningError
 from headrace.events.times import milliseconds_since_1970
-from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.offsets import (
     commit_offsets,
@@ -28,10 +27,10 @@ from headrace.settings import Settings
 from headrace.workers import Worker
 from headrace.workers.lanes.offsets import read_metadata
 from headrace.workers.retry_topics import consumed_topics, topics_read
-from headrace.workers.run import committed_offsets
+from headrace.workers.run import committed_offsets, selected_partitions, str_of
 
 ResetTo: TypeAlias = Literal["earliest", "latest", "committed"] | datetime
-"""The earliest records there are; those that come from now on; those that follow the committed
+"""The earliest records that exist; those that come from now on; those that follow the committed
 offsets, or the cut of a log that was truncated before them; the first one since a time."""
 
 Offsets = dict[TopicPartition, int]
@@ -45,8 +44,8 @@ class Reset:
         worker: its name.
         group: its consumer group.
         committed: offsets that it had committed, by partition, its retry topics included.
-        begins: offsets with which it begins now.
-        repeated: records between the two that will be processed again.
+        begins: offsets at which it starts now.
+        repeated: records between the two that will be processed a second time.
         skipped: records between the two that will not be processed.
     """
 
@@ -64,7 +63,7 @@ class PartitionSelection:
 
     Attributes:
         topics: their topics; empty: all that the worker reads, its retry topics included.
-        numbers: of the partitions; empty: all that there are.
+        numbers: of the partitions; empty: all that exist.
     """
 
     topics: Collection[str] = ()
@@ -82,9 +81,9 @@ def reset(
     only: PartitionSelection = EVERYTHING,
     dry_run: bool,
 ) -> Reset:
-    """Lets ``worker`` begin with other records, in the partitions that ``only`` names.
+    """Sets the offsets at which ``worker`` starts, in the partitions that ``only`` names.
 
-    To the earliest, its retry topics are read again too, unless ``only`` leaves them out. To what
+    To the earliest, its retry topics are reset too, unless ``only`` leaves them out. To what
     is committed, only those partitions move whose log was cut before it. To another place, what
     waits in retry topics stays as it is. Partitions that are left out keep their committed offsets.
 
@@ -95,7 +94,12 @@ def reset(
         WorkerRunningError: if it has members, in the group of its topics or of its retry topics.
     """
     config, group = broker_config(settings), worker.consumer_group
-    partitions = _selected(config, worker, only)
+    own = [topic.name for topic in worker.topics]
+    # Numbers without topics are of the worker's topics alone: retry topics may have fewer
+    # partitions, and other records at their numbers.
+    required = only.topics or (own if only.numbers else ())
+    names = required or topics_read(worker)
+    partitions = selected_partitions(config, names, required, only.numbers)
     before = committed_offsets(config, worker, partitions)
     marks = watermarks(config, partitions)
     begins = _begins(config, worker, to, marks)
@@ -113,39 +117,10 @@ def reset(
         group,
         {str_of(partition): at for partition, at in before.items()},
         {str_of(partition): at for partition, at in begins.items()},
-        # From the earliest record on: what retention has removed is not read again.
+        # From the earliest record on: what retention has removed is not repeated.
         sum(max(0, before - max(after, earliest)) for before, earliest, after in moves),
         sum(max(0, after - max(before, earliest)) for before, earliest, after in moves),
     )
-
-
-def str_of(partition: TopicPartition) -> str:
-    """Returns the name of a partition in commands: ``clicks/3``."""
-    return f"{partition.topic}/{partition.partition}"
-
-
-def _selected(
-    config: ClientConfig, worker: Worker, only: PartitionSelection
-) -> list[TopicPartition]:
-    """Returns the partitions; those of numbers are of the worker's topics, unless topics are said.
-
-    Retry topics may have fewer partitions than the topics, and other records at their numbers.
-    """
-    own = [topic.name for topic in worker.topics]
-    names = list(only.topics) or (own if only.numbers else list(topics_read(worker)))
-    live = describe(config, names)
-    for name in only.topics or (own if only.numbers else ()):
-        if name not in live:
-            raise TopicMissingError(name)
-        for number in only.numbers:
-            if number >= live[name].partitions:
-                raise PartitionMissingError(name, number, live[name].partitions)
-    partitions = (partition for topic in live.values() for partition in topic.all_partitions)
-    return [
-        partition
-        for partition in partitions
-        if not only.numbers or partition.partition in only.numbers
-    ]
 
 
 def _begins(
@@ -188,7 +163,7 @@ def _refuse_running(config: ClientConfig, worker: Worker) -> None:
 
 
 def _move(config: ClientConfig, worker: Worker, begins: Offsets) -> None:
-    """Commits where each partition begins.
+    """Commits the offset at which each partition starts.
 
     Of a group without commits, a worker with ``start=Start.LATEST`` would take the ends.
     """

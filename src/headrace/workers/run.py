@@ -1,4 +1,4 @@
-"""Workers of a project: run, looked at, paused, reset."""
+"""Workers of a project: run, listed, paused and resumed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class PartitionStanding:
 
 @dataclass(frozen=True)
 class WorkerStanding:
-    """How far a worker has come.
+    """The progress of a worker, as Kafka knows it.
 
     Attributes:
         worker: its name.
@@ -106,8 +106,8 @@ class WorkerStanding:
         group: its consumer group, with its members; they read its retry topics in another.
         lag_records: offsets from what is committed to the end of its partitions.
         lag_seconds: age of the first record that is not committed; 0 without a lag.
-        partitions: those of the topics that there are.
-        missing_topics: those that are declared and not there.
+        partitions: those of the topics that exist.
+        missing_topics: those that are declared and do not exist.
     """
 
     worker: str
@@ -125,7 +125,7 @@ class WorkerStanding:
 
 
 def standings(settings: Settings, workers: Collection[Worker]) -> list[WorkerStanding]:
-    """Returns how far each of ``workers`` has come.
+    """Returns the standing of each of ``workers``.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -158,7 +158,7 @@ def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
         round(seconds_since(oldest_ms), 1),
         tuple(
             PartitionStanding(
-                _named(partition), committed.get(partition), *marks[partition], partition in paused
+                str_of(partition), committed.get(partition), *marks[partition], partition in paused
             )
             for partition in partitions
         ),
@@ -169,7 +169,7 @@ def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
 def committed_offsets(
     config: ClientConfig, worker: Worker, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """What ``worker`` has committed of its topics and of its retry topics."""
+    """Returns what ``worker`` has committed of its topics and of its retry topics."""
     offsets: dict[TopicPartition, int] = {}
     for group, topics in consumed_topics(worker).items():
         own = [partition for partition in partitions if partition.topic in topics]
@@ -183,13 +183,13 @@ def committed_offsets(
 def pause(
     settings: Settings, worker: Worker, topics: Collection[str], numbers: Collection[int]
 ) -> list[str]:
-    """Pause partitions, wherever they are; all that are paused then, as ``topic/number``.
+    """Pauses partitions in all instances; returns all that are paused then, as ``topic/number``.
 
     Args:
         settings: the project's deployment.
         worker: whose instances pause them.
         topics: of the partitions; none: all that the worker reads, its retry topics too.
-        numbers: of the partitions; none: all that there are now.
+        numbers: of the partitions; none: all that exist now.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -197,14 +197,20 @@ def pause(
         PartitionMissingError: if a topic has no such partition.
     """
     config = broker_config(settings)
-    pause_requests.pause(config, worker.name, _chosen(config, worker, topics, numbers))
-    return [_named(partition) for partition in sorted(pause_requests.paused(config, worker.name))]
+    names = list(topics) or topics_read(worker)
+    required = topics or [topic.name for topic in worker.topics]
+    chosen = selected_partitions(config, names, required, numbers)
+    pause_requests.pause(config, worker.name, chosen)
+    return [str_of(partition) for partition in sorted(pause_requests.paused(config, worker.name))]
 
 
 def resume(
     settings: Settings, worker: Worker, topics: Collection[str], numbers: Collection[int]
 ) -> list[str]:
-    """Let those that are paused go on. As :func:`pause`, but nothing that is named must exist."""
+    """Resumes paused partitions; returns those that stay paused.
+
+    Arguments and errors are those of :func:`pause`, but nothing that is named must exist.
+    """
     config = broker_config(settings)
     paused = pause_requests.paused(config, worker.name)
     chosen = {
@@ -214,15 +220,23 @@ def resume(
         and (not numbers or partition.partition in numbers)
     }
     pause_requests.resume(config, worker.name, chosen)
-    return [_named(partition) for partition in sorted(paused - chosen)]
+    return [str_of(partition) for partition in sorted(paused - chosen)]
 
 
-def _chosen(
-    config: ClientConfig, worker: Worker, topics: Collection[str], numbers: Collection[int]
+def selected_partitions(
+    config: ClientConfig,
+    topics: Collection[str],
+    required: Collection[str],
+    numbers: Collection[int],
 ) -> list[TopicPartition]:
-    names = list(topics) or topics_read(worker)
-    live = describe(config, names)
-    for name in topics or [topic.name for topic in worker.topics]:
+    """Returns the partitions of ``topics`` that ``numbers`` name; without numbers, all of them.
+
+    Raises:
+        TopicMissingError: if one of the ``required`` topics does not exist.
+        PartitionMissingError: if such a topic has no partition of a number.
+    """
+    live = describe(config, topics)
+    for name in required:
         if name not in live:
             raise TopicMissingError(name)
         for number in numbers:
@@ -232,5 +246,6 @@ def _chosen(
     return [partition for partition in partitions if not numbers or partition.partition in numbers]
 
 
-def _named(partition: TopicPartition) -> str:
+def str_of(partition: TopicPartition) -> str:
+    """Returns the name of a partition in commands: ``clicks/3``."""
     return f"{partition.topic}/{partition.partition}"

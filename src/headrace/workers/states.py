@@ -39,7 +39,7 @@ INSTANCE: Mapping[State, frozenset[State]] = {
 }
 
 ACTIVE_STATES = frozenset({LaneState.RUNNING, LaneState.BLOCKED, LaneState.RETRYING})
-"""States in which a lane begins records."""
+"""States in which a lane starts records."""
 
 _ENDING = frozenset({LaneState.DRAINING, LaneState.FAILED})
 LANE: Mapping[LaneState, frozenset[LaneState]] = {

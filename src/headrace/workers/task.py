@@ -5,7 +5,7 @@ this instance until it is revoked. Its methods are never called at the same time
 
 ========================  ======================================================================
 ``init``                  once, before everything else
-``accept``                on the event loop, before each attempt; again after it said no
+``accept``                on the event loop, before each attempt; repeated after it said no
 ``process``               once for a record and attempt, in the order of the offsets
 ``process_batch``         instead of both, for tasks that define it
 ``punctuate``             every ``punctuate_every``, also while a record is held
@@ -128,8 +128,8 @@ class WorkerTask:
 
     Define :meth:`process` in one of two forms. ``process(self, record)``: the record is done when
     it returns, and failed when it raises; the next one waits for it. ``process(self, record,
-    observer)``: the record is done when the observer is told, and the next one follows as soon as
-    the method returns, so that many are in flight.
+    observer)``: the record is done when the observer gets its end, and the next one follows as soon
+    as the method returns, so that many are in flight.
 
     Attributes:
         send: writes to Kafka; there from ``init`` on.

@@ -17,13 +17,13 @@ class WorkerTiming:
             is: it may connect to services.
         close_seconds: ``close`` of a task may take this long.
         grace_seconds: a call that was cancelled may take this long to clean up.
-        hanging_seconds: a call that was given up, because its partition was revoked or it took too
-            long, may hold its thread for this time.
+        hanging_seconds: a call that was abandoned, because its partition was revoked or it took
+            too long, may hold its thread for this time.
         topic_check_seconds: the interval of checks that the topics are still there; each is one
             metadata request of each instance.
-        rejoin_seconds: the delay until a member joins its group again.
+        rejoin_seconds: the delay until a member rejoins its group.
         needed_topics_seconds: the interval of checks for topics that are not there yet.
-        full_queue_seconds: a full queue of the producer is tried again after this time: it has room
+        full_queue_seconds: a full queue of the producer is retried after this time: it has room
             within milliseconds, unless brokers are down.
         letter_lookup_seconds: lookups of dead letters wait for brokers no longer than writes.
         letter_retry_seconds: the delay between such lookups.

@@ -63,5 +63,5 @@ def test_dead_letter_topics_are_looked_for_in_one_request_unless_one_is_forbidde
 
 def test_a_partition_that_a_topic_does_not_have_is_said():
     with pytest.raises(PartitionMissingError, match="Its partitions are 0 to 3") as caught:
-        workers._chosen({}, None, ["clicks"], [9])
+        workers.selected_partitions({}, ["clicks"], ["clicks"], [9])
     assert (caught.value.topic, caught.value.partition) == ("clicks", 9)

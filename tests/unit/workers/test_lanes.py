@@ -246,7 +246,7 @@ def test_a_call_that_waits_for_a_thread_is_not_in_process_and_does_not_time_out(
         bench = LaneBench(Slow, threads=1, partitioner=RoundRobin(3))
         bench.put(0, 1, 2)
         await until(lambda: begun)
-        first, *others = sorted(bench.assignments.lanes, key=lambda one: one.begun or 1e9)
+        first, *others = sorted(bench.assignments.lanes, key=lambda lane: lane.oldest_start or 1e9)
         for one in others:
             one.expire(1e18)
         await settled()

@@ -63,7 +63,7 @@ def test_headers_of_a_replay_go_through_a_retry_topic_past_the_task():
 
 def test_the_dead_letter_of_a_later_attempt_has_the_headers_of_the_replay():
     first = RecordAttempt(ConsumedRecord(RECORD, RECORD.topic_partition, 7, replay=REPLAY), 1, None)
-    letter = failures._letter(first.again(), ValueError("no"))
+    letter = failures._letter(first.next(), ValueError("no"))
     assert letter.headers == (TRACE, *REPLAY)
 
 

@@ -15,6 +15,7 @@ from headrace.kafka.read.log_cuts import Seen
 from headrace.model import Start, TopicPartition
 from headrace.workers import RetryTopics
 from headrace.workers import reset as worker_reset
+from headrace.workers import run as worker_run
 from headrace.workers.consumer_group import needed_topics
 from headrace.workers.lanes.offsets import PartitionOffsets
 from headrace.workers.retry_topics import retry_topic
@@ -64,10 +65,11 @@ def cluster(monkeypatch):
         worker_reset, "describe_group", lambda _, group: ConsumerGroup("", members.get(group, ()))
     )
     monkeypatch.setattr(needed_topics, "group_offsets", read)
-    for module in (worker_reset, needed_topics):
+    for module in (worker_run, needed_topics):
         monkeypatch.setattr(
             module, "describe", lambda _, topics: {name: live[name] for name in topics}
         )
+    for module in (worker_reset, needed_topics):
         monkeypatch.setattr(
             module,
             "latest_offsets",
@@ -111,7 +113,7 @@ def test_a_reset_of_some_partitions_leaves_the_others_and_the_retry_topics(
     counts = {"clicks": 2, RETRY.topic: 1}
     live = {name: LiveTopic(name, "id", count, 1) for name, count in counts.items()}
     monkeypatch.setattr(
-        worker_reset, "describe", lambda _, names: {name: live[name] for name in names}
+        worker_run, "describe", lambda _, names: {name: live[name] for name in names}
     )
     only = worker_reset.PartitionSelection(numbers=[1])
     result = worker_reset.reset(None, worker, to="earliest", only=only, dry_run=False)
@@ -133,7 +135,7 @@ def test_a_reset_of_what_is_not_there_is_refused(cluster, worker, monkeypatch, o
     offsets, _ = cluster
     live = {"clicks": LiveTopic("clicks", "id", 1, 1)}
     monkeypatch.setattr(
-        worker_reset,
+        worker_run,
         "describe",
         lambda _, names: {name: live[name] for name in names if name in live},
     )

@@ -33,7 +33,8 @@ from headrace.workers.retry_topics import retry_topics
 Result = TypeVar("Result")
 
 ANSWER_SECONDS = 30.0
-"""A commit that is not answered within this time is sent again."""
+"""A commit that is not answered within this time is repeated. Until then no other one is sent, and
+what a crash would repeat grows."""
 LAST_SECONDS = 5.0
 """The last commit may take this long, or what is left of the time to drain."""
 LEAVE_SECONDS = 10.0
@@ -51,7 +52,7 @@ _PAUSED_POLL_SECONDS = 0.01  # a resume takes effect with the next poll
 
 @dataclass(frozen=True, eq=False)
 class _Sent:
-    """A commit on its way, and when it is given up, by the loop's clock."""
+    """A commit on its way, and its deadline by the loop's clock."""
 
     commits: tuple[tuple[AssignedPartition, OffsetCommit], ...]
     deadline: float
@@ -129,7 +130,9 @@ class GroupConsumer:
         try:
             return await self._on_consumer(self._take)
         except InstanceIdInUseError as error:
-            if not self._may_wait_for_id():
+            # The newer protocol keeps the id of a dead member for a session.
+            is_new = not self._own() and self._loop.time() < self._wait_until
+            if not is_new or self._membership.protocol != "consumer":
                 raise
             delay = self._context.timing.rejoin_seconds
             _LOG.warning("%s, rejoining in %.0f s", error, delay)
@@ -157,7 +160,9 @@ class GroupConsumer:
         )
         if not commits:
             return
-        self._ask_ends([assigned for assigned, commit in commits if commit.epoch < 0])
+        without_epoch = [assigned for assigned, commit in commits if commit.epoch < 0]
+        if without_epoch and self._ends_request is None:
+            self._ends_request = self._loop.create_task(self._fetch_ends(without_epoch))
         # Set before it is sent: the answer may come on the consumer's thread at once.
         self._sent = sent = _Sent(commits, self._loop.time() + ANSWER_SECONDS)
 
@@ -245,11 +250,6 @@ class GroupConsumer:
             functools.partial(self._from_consumer, self._lost),
         )
 
-    def _may_wait_for_id(self) -> bool:
-        """Whether the id may be a dead member's: the newer protocol keeps it for a session."""
-        is_new = not self._own() and self._loop.time() < self._wait_until
-        return is_new and self._membership.protocol == "consumer"
-
     def _own(self) -> list[AssignedPartition]:
         topics = self._membership.topics
         return [
@@ -289,9 +289,8 @@ class GroupConsumer:
         if not is_late:
             self._sent = None
         for assignment, commit in sent.commits:
-            if (
-                error is not None or is_late
-            ):  # one that was late may have taken the place of a newer one
+            # A late answer is no proof: its commit may have overwritten a newer one.
+            if error is not None or is_late:
                 assignment.not_committed()
             else:
                 assignment.committed = commit.offset
@@ -305,12 +304,8 @@ class GroupConsumer:
         if error is None:
             self._context.counts["commits"] += 1
 
-    def _ask_ends(self, partitions: list[AssignedPartition]) -> None:
-        """Asks leaders for the epoch of a commit, where the last record does not have it."""
-        if partitions and self._ends_request is None:
-            self._ends_request = self._loop.create_task(self._fetch_ends(partitions))
-
     async def _fetch_ends(self, partitions: list[AssignedPartition]) -> None:
+        """Asks leaders for the epoch of a commit, where the last record does not have it."""
         seen = {assigned.partition: assigned.seen for assigned in partitions}
         try:
             ends = await asyncio.to_thread(whole_ends, self._config, seen)
@@ -346,17 +341,17 @@ class GroupConsumer:
     # -- partitions come and go: the consumer's thread waits for these ----------------------------
 
     def _from_consumer(self, react: Callable[[Any], Any], partitions: Any) -> Any:
-        # Blocks the consumer's thread on purpose: librdkafka takes partitions away when the
-        # callback returns, and until then their lanes may end and their offsets be committed. So
-        # the loop must never wait for that thread without awaiting.
+        # Blocks the consumer's thread on purpose: librdkafka revokes partitions when the callback
+        # returns, and until then their lanes may end and their offsets be committed. So the loop
+        # must never wait for that thread without awaiting.
         return result_of(asyncio.run_coroutine_threadsafe(react(partitions), self._loop))
 
     async def _assigned(self, starts: list[StartPosition]) -> None:
         self._assignments.assign(self._membership.group, starts)
 
     async def _revoked(self, partitions: list[TopicPartition]) -> list[OffsetCommit]:
-        # A commit on its way is of the generation before, and may be refused: what it holds is
-        # committed once more, by this generation.
+        # A commit on its way is of the previous generation, and may be refused: this generation
+        # repeats it.
         for assignment, _ in self._sent.commits if self._sent else ():
             assignment.not_committed()
         seconds = self._context.worker.revoke_timeout.total_seconds()

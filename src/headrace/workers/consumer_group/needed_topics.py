@@ -1,4 +1,4 @@
-"""Topics that an instance can't be without: looked at before it begins."""
+"""Topics that an instance can't be without: checked before it starts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def ensure_needed_topics(
 def begin_at_latest(worker: Worker, config: ClientConfig) -> None:
     """Commits where topics end, for a group that has committed nothing of them yet.
 
-    Not by a setting of the consumer: of partitions that are added later, nothing is to be skipped.
+    Not by a setting of the consumer: of partitions that are added later, nothing may be skipped.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -84,7 +84,7 @@ def begin_at_latest(worker: Worker, config: ClientConfig) -> None:
 
 
 def _begin_at_end(worker: Worker, config: ClientConfig, topic: LiveTopic) -> None:
-    """Commits where ``topic`` ends, and says so: the group may have had commits that are gone."""
+    """Commits where ``topic`` ends, and logs it: the group may have had commits that expired."""
     group = worker.consumer_group
     seen = latest_offsets(config, topic.all_partitions)
     ends = {partition: latest for partition, (latest, _) in seen.items()}
@@ -126,26 +126,16 @@ def _like(origin: TopicState, name: str, delay: timedelta) -> Topic:
 def _ensure_retry_topics(config: ClientConfig, topics: Collection[Topic]) -> None:
     states = topic_states(config, [topic.name for topic in topics])
     ensure_topics(config, [topic for topic in topics if topic.name not in states])
-    short = {
-        topic.name: _short(topic, states[topic.name]) for topic in topics if topic.name in states
-    }
-    apply_changes(
-        config,
-        [
-            TopicChange(name, Action.ALTER_CONFIG, "as its topic", config=settings)
-            for name, settings in short.items()
-            if settings
-        ],
-    )
-
-
-def _short(topic: Topic, state: TopicState) -> dict[str, str]:
-    """Settings of ``topic`` that the live one falls short of."""
-    return {
-        name: value
-        for name, value in topic.config.items()
-        if _rank(state.config[name]) < _rank(value)
-    }
+    changes = []
+    for topic in topics:
+        live = states[topic.name].config if topic.name in states else topic.config
+        short = {
+            name: value for name, value in topic.config.items() if _rank(live[name]) < _rank(value)
+        }
+        if short:
+            change = TopicChange(topic.name, Action.ALTER_CONFIG, "as its topic", config=short)
+            changes.append(change)
+    apply_changes(config, changes)
 
 
 def _rank(value: str) -> float:

@@ -16,15 +16,15 @@ from headrace.runtime.clock import now_in_ms
 CONTROL_TOPIC = "_headrace.control"
 """Compacted. Keys: ``worker/<name>/<topic>/<partition>``; no value: not paused."""
 
-_READY_SECONDS = 60.0  # the topic is small: longer means that brokers are down
+_READY_SECONDS = 60.0  # the topic is small: longer means that brokers are unreachable
 
 SetRequested = Callable[[Iterable[TopicPartition]], None]
 
 
 class PauseRequests:
-    """The partitions of one worker that are to be paused, as they change.
+    """The partitions of one worker that an operator has paused, as they change.
 
-    Made on the event loop, and used there.
+    Created on the event loop, and used there.
     """
 
     def __init__(self, config: ClientConfig, worker: str) -> None:
@@ -67,7 +67,7 @@ class PauseRequests:
 
 
 def paused(config: ClientConfig, worker: str) -> set[TopicPartition]:
-    """Returns the partitions of ``worker`` that are to be paused.
+    """Returns the partitions of ``worker`` that an operator has paused.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.

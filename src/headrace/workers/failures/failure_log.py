@@ -44,7 +44,10 @@ class FailureLog:
         now = self._clock()
         if now >= self._span_ends:
             self._span_ends, self._logged = now + _SPAN_SECONDS, 0
-            self._tell_left_out()
+            if self._left_out:
+                left_out, self._left_out = self._left_out, 0
+                message = "%s: %d more attempts failed, not logged"
+                _LOG.warning(message, self._worker, left_out, extra=_LIMITED)
         if self._logged >= _MAX_IN_A_SPAN:
             self._left_out += 1
             return
@@ -57,13 +60,6 @@ class FailureLog:
             exc_info=exc_info(error),
             extra=_LIMITED,
         )
-
-    def _tell_left_out(self) -> None:
-        if self._left_out:
-            left_out, self._left_out = self._left_out, 0
-            _LOG.warning(
-                "%s: %d more attempts failed, not logged", self._worker, left_out, extra=_LIMITED
-            )
 
 
 def raised_at(error: BaseException) -> str:

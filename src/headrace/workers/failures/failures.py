@@ -95,7 +95,7 @@ class Failures:
             _LOG.warning("%s: skipped %s: %s", self._worker.name, attempt.record, _detail(error))
             return "skipped"
         record = attempt.record
-        # First: the record that exceeds the limit gets no letter, and a restart reads it again.
+        # First: the record that exceeds the limit gets no letter, and a restart reads it first.
         self._limiter.reject(record.topic_partition, f"{record}: {_detail(error)}")
         await self._letters.write(_letter(attempt, error))
         return "dead_letters"
@@ -108,7 +108,8 @@ class Failures:
         headers = retry_headers(record, due_ms, attempt.first_failed_ms, _detail(error))
         topic = retry_topic(self._worker.name, record.topic, record.attempt)
         headers += attempt.replay
-        current = CURRENT.set(attempt)  # else it might be that of a record begun meanwhile
+        # A crash before the send is confirmed repeats the record; one after it may leave two.
+        current = CURRENT.set(attempt)  # else it might be that of a record that started meanwhile
         try:
             sent = self._send(topic, record.value, key=record.key, headers=headers)
         finally:
@@ -127,10 +128,13 @@ def _stopping(attempt: RecordAttempt, error: BaseException) -> Exception:
 
 def _letter(attempt: RecordAttempt, error: BaseException) -> DeadLetter:
     record = attempt.record
+    reason = TIMED_OUT if is_error(error, ProcessingTimeoutError) else FAILED
+    if is_error(error, InvalidRecordError):
+        reason = bounded_text(error, lambda: error.reason)
     return DeadLetter(
         record.topic_partition,
         record.offset,
-        _reason(error),
+        reason,
         _detail(error),
         record.key,
         record.value,
@@ -139,12 +143,6 @@ def _letter(attempt: RecordAttempt, error: BaseException) -> DeadLetter:
         record.attempt,
         attempt.first_failed_ms,
     )
-
-
-def _reason(error: BaseException) -> str:
-    if is_error(error, InvalidRecordError):
-        return bounded_text(error, lambda: error.reason)
-    return TIMED_OUT if is_error(error, ProcessingTimeoutError) else FAILED
 
 
 def _detail(error: BaseException) -> str:

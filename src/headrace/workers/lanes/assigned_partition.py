@@ -139,7 +139,7 @@ class AssignedPartition:
         return self._changed
 
     def reach(self, offset: int) -> None:
-        """Notes that the end was reached: no record before ``offset`` is to come."""
+        """Notes that the end was reached: no record before ``offset`` will come."""
         if self._offsets.reach(offset):
             self._changed = True
 
@@ -156,7 +156,7 @@ class AssignedPartition:
         return OffsetCommit(self.partition, offset, metadata, epoch)
 
     def see_end(self, end: Seen) -> None:
-        """Notes the end of the log, as its leader tells it.
+        """Notes the end of the log, as its leader reports it.
 
         The last record does not say which leader wrote the markers of transactions after it.
         """
@@ -165,7 +165,7 @@ class AssignedPartition:
             self._changed = True
 
     def _see(self, offset: int, epoch: int) -> None:
-        # A commit keeps what was done before beyond it, or reaches it without reading it again: its
+        # A commit keeps what was done before beyond it, or reaches it without a second read: its
         # epoch is of a leader that had that.
         is_behind = offset < self._done_before.offset
         self.seen = self._done_before if is_behind else Seen(offset, epoch)
@@ -175,7 +175,7 @@ class AssignedPartition:
         self._changed = True
 
     def begin_drain(self) -> None:
-        """Lets its lanes begin no record from now on."""
+        """Starts no record of its lanes from now on."""
         for lane in self.lanes:
             lane.begin_drain()
 

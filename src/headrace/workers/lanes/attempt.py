@@ -16,7 +16,7 @@ from headrace.workers.record import ConsumedRecord
 
 Report: TypeAlias = Callable[["RecordAttempt", BaseException | None], None]
 
-# One lock for all calls: it is taken for the first send of a call alone.
+# One lock for all calls: only the first send of a call takes it.
 _MAKING = threading.Lock()
 
 
@@ -39,15 +39,15 @@ class Sends:
 
     @property
     def are_confirmed(self) -> bool:
-        """Whether nothing is on its way."""
+        """Whether nothing is in flight."""
         return self._confirmed == len(self._added)
 
     def add(self) -> None:
-        """Counts something that is sent now."""
+        """Counts a send that starts now."""
         self._added.append(None)
 
     def confirm(self, error: BaseException | None) -> None:
-        """Counts something that is there, or that failed."""
+        """Counts a send that was acknowledged, or that failed."""
         self._confirmed += 1
         if self.error is None:
             self.error = error
@@ -56,11 +56,11 @@ class Sends:
             call()
 
     def when_confirmed(self, call: Callable[[], None]) -> None:
-        """Calls ``call`` once nothing is on its way any more; something is now."""
+        """Calls ``call`` once nothing is in flight any more; something is now."""
         self._when_confirmed = call
 
     async def confirmed(self) -> None:
-        """Returns when nothing is on its way. Raises what failed."""
+        """Returns when nothing is in flight. Raises what failed."""
         while not self.are_confirmed:
             confirmed = asyncio.Event()
             self.when_confirmed(confirmed.set)
@@ -73,8 +73,8 @@ class Call:
     """A call of one of a task's methods.
 
     Attributes:
-        started: when the event loop, a thread or a process began it, by the loop's clock; infinite
-            while it waits for a thread or a process.
+        started: when the event loop or a thread started it, by the loop's clock; infinite while it
+            waits for a thread.
         expired_at: when it had taken too long and was cancelled; 0: it was not.
         sends: what was sent in it; ``None``: nothing.
     """
@@ -183,16 +183,13 @@ class RecordAttempt(Call):
         if self.first_failed_ms < 0:
             self.first_failed_ms = now_ms
 
-    def again(self) -> RecordAttempt:
+    def next(self) -> RecordAttempt:
         """Returns the next attempt."""
-        return self._anew(self.record.attempt + 1)
+        return self.reset(self.record.attempt + 1)
 
-    def anew(self) -> RecordAttempt:
-        """Returns a new object for this attempt, without sends and deadline."""
-        return self._anew(self.record.attempt)
-
-    def _anew(self, attempt: int) -> RecordAttempt:
-        record = msgspec.structs.replace(self.record, attempt=attempt)
+    def reset(self, attempt: int = 0) -> RecordAttempt:
+        """Returns this attempt, or number ``attempt``, without sends and deadline."""
+        record = msgspec.structs.replace(self.record, attempt=attempt or self.record.attempt)
         received = ConsumedRecord(
             record,
             record.topic_partition,
@@ -210,4 +207,4 @@ class RecordAttempt(Call):
 
 
 def _ignore(attempt: RecordAttempt, error: BaseException | None) -> None:
-    """Does nothing: the partition was revoked, or the attempt timed out."""
+    """Ignores a report: the partition was revoked, or the attempt timed out."""

@@ -17,7 +17,7 @@ from headrace.workers.lanes.lane import Lane
 from headrace.workers.states import PauseReason
 
 RESUME_AT = 0.9
-"""Share of a limit at which a pause ends: the distance saves fetching records again."""
+"""Share of a limit at which a pause ends: the distance saves fetching records twice."""
 
 
 class Budget:
@@ -57,7 +57,7 @@ class Budget:
 
     @property
     def has_room(self) -> bool:
-        """Whether reading may go on after it was full."""
+        """Whether reading may continue after it was full."""
         return self.used <= RESUME_AT * self.total
 
     def lane_is_full(self, lane_bytes: int) -> bool:
@@ -144,11 +144,11 @@ class Backpressure:
             self._resume_from(self._assignments.values(), PauseReason.BUDGET)
 
     def _pause_for(self, assignments: Sequence[AssignedPartition], reason: PauseReason) -> None:
-        begun = [assigned.partition for assigned in assignments if not assigned.paused_for]
+        new = [assigned.partition for assigned in assignments if not assigned.paused_for]
         for assigned in assignments:
             assigned.paused_for.add(reason)
-        if begun:
-            self._pauses.add(begun)
+        if new:
+            self._pauses.add(new)
 
     def _resume_from(self, assignments: Iterable[AssignedPartition], reason: PauseReason) -> None:
         paused = [assigned for assigned in assignments if reason in assigned.paused_for]

@@ -56,8 +56,8 @@ class BatchLane(Lane):
         elif self._still_runs_on_thread(error):
             raise error
         else:
-            # Anew: what the batch sent, and its deadline, are not of a record that is tried alone.
-            self._queue.extendleft(attempt.anew() for attempt in reversed(batch))
+            # Reset: what the batch sent, and its deadline, are not of a record that is tried alone.
+            self._queue.extendleft(attempt.reset() for attempt in reversed(batch))
             self._alone = len(batch)
 
     def _next_goes_along(self) -> bool:

@@ -30,7 +30,7 @@ class BlockedLanes:
         lanes: those whose task did not accept a record.
 
     Args:
-        clock: tells the time of day, which due times are compared with.
+        clock: the time of day, which due times are compared with.
     """
 
     def __init__(self, clock: Clock = now_in_ms) -> None:

@@ -51,7 +51,7 @@ class LaneContext:
         failures: ends records for which no attempt is left.
         counts: of the instance, by the names of the metrics.
         on_fatal: called with an error that ends the instance.
-        clock: tells the time of day.
+        clock: the time of day.
         timing: how long lanes wait for their tasks.
     """
 

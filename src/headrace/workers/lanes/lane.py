@@ -117,7 +117,7 @@ class Lane:
         )
 
     @property
-    def begun(self) -> float | None:
+    def oldest_start(self) -> float | None:
         """When the oldest record in process was given to the task, by the loop's clock."""
         oldest = next(iter(self._unconfirmed), self._current)
         return oldest.started if isinstance(oldest, RecordAttempt) else None
@@ -137,7 +137,7 @@ class Lane:
             self._wake()
 
     def pause(self, *, paused: bool) -> None:
-        """Begins no record while it is paused; records in process end."""
+        """Starts no record while it is paused; records in process end."""
         self._paused = paused
         self._wake()
 
@@ -149,8 +149,8 @@ class Lane:
     def expire(self, started_before: float) -> None:
         """Ends the call that has run since before that moment of the loop's clock.
 
-        It is cancelled once, and has a grace to clean up. A coroutine that swallows this is given
-        up with its record, and ends the instance.
+        It is cancelled once, and has a grace period to clean up. A coroutine that swallows this is
+        abandoned with its record, and ends the instance.
         """
         current, now = self._current, self._loop.time()
         if current is None or current is self._lost:
@@ -166,7 +166,7 @@ class Lane:
             self._lose(current)
 
     def begin_drain(self) -> None:
-        """Begins no record from now on."""
+        """Starts no record from now on."""
         if self._move(LaneState.DRAINING):
             self._draining.set()
             self._wake()
@@ -196,11 +196,11 @@ class Lane:
     # -- the records, one after the other ---------------------------------------------------------
 
     async def _run(self) -> None:
-        has_begun = False
+        is_initialised = False
         try:
             config = self._context.worker.config
             await self._call_own("init", self._task.init(self.subpartition, config))
-            has_begun = True
+            is_initialised = True
             self._move(LaneState.RUNNING)
             while self.state in ACTIVE_STATES:
                 await self._step()
@@ -208,7 +208,7 @@ class Lane:
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             self._fail(error)
         finally:
-            await self._close(has_begun=has_begun)
+            await self._close(is_initialised=is_initialised)
 
     async def _step(self) -> None:
         if self._punctuate_at is not None:
@@ -216,7 +216,7 @@ class Lane:
             await self._call_own("punctuate", self._task.punctuate(now))
         while self._failed_later:
             await self._end_failed_later()
-        if self.state not in ACTIVE_STATES:  # a drain may have begun meanwhile
+        if self.state not in ACTIVE_STATES:  # a drain may have started meanwhile
             return
         attempt = self._next()
         # Between `_next` and `_sleep` nothing is awaited, so no wake-up is missed.
@@ -232,7 +232,7 @@ class Lane:
     def _next(self) -> RecordAttempt | None:
         if self._paused or not self._queue or len(self._unconfirmed) >= self.max_unconfirmed:
             return None
-        # The record stays in the queue until its turn: a revoked lane has begun nothing of it.
+        # The record stays in the queue until its turn: a revoked lane has started none of it.
         attempt = self._queue[0]
         if (attempt.due_ms or self._task.accept is not None) and not self._accepts(attempt):
             self._move(LaneState.BLOCKED)
@@ -295,7 +295,7 @@ class Lane:
             await self._failed(attempt, attempt.sends.error)
 
     async def _finish_all(self) -> None:
-        """Waits for the records in process, when no more are begun."""
+        """Waits for the records in process, when no more are started."""
         while self._unconfirmed or self._failed_later:
             if self._failed_later:
                 await self._end_failed_later()
@@ -346,7 +346,7 @@ class Lane:
         self._context.counts["retried"] += 1
         self._move(LaneState.RETRYING)
         if await self._delay(delay):
-            self._put_first(attempt.again())
+            self._put_first(attempt.next())
             self._move(LaneState.RUNNING)
 
     async def _give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
@@ -417,13 +417,13 @@ class Lane:
             raise ProcessingFailedError(self._raised(own, error)) from error
         await own.confirm_sends()
 
-    async def _close(self, *, has_begun: bool) -> None:
+    async def _close(self, *, is_initialised: bool) -> None:
         try:
             await self._call_own("close", self._task.close())
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-            if has_begun:
+            if is_initialised:
                 self._context.on_fatal(error)
-            else:  # it may well miss what init did not come to make
+            else:  # it may well miss what init did not come to create
                 _LOG.warning(
                     "close of %s failed, and its init did not end", self, exc_info=exc_info(error)
                 )
@@ -461,7 +461,7 @@ class Lane:
         return f"{self._name_of(call)} raised {error_text(error)}"
 
     def _lose(self, call: Call) -> None:
-        """Gives up the record of a call that ignores its cancellation, and ends the instance."""
+        """Abandons the record of a call that ignores its cancellation, and ends the instance."""
         self._lost = call
         _LOG.error("%s ignores its cancellation:\n%s", self._name_of(call), self._stack())
         self._ending = self._loop.create_task(self._end_lost(call))
@@ -482,7 +482,7 @@ class Lane:
             self._context.on_fatal(error)
 
     def _check_end(self, runner: asyncio.Task[None]) -> None:
-        """Ends the instance when a lane ends without being told to."""
+        """Ends the instance when a lane ends that was neither drained nor failed."""
         if self.state in _EXPECTED_ENDS:
             return
         error = None if runner.cancelled() else runner.exception()

@@ -21,7 +21,7 @@ _LOG = logging.getLogger("headrace.workers")
 class ObservedLane(Lane):
     """Calls ``process`` in order; records end in the order in which their ends are reported.
 
-    A record that is retried comes after those that were begun meanwhile.
+    A record that is retried comes after those that started meanwhile.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ObservedLane(Lane):
         return len(self._open)
 
     @property
-    def begun(self) -> float | None:
+    def oldest_start(self) -> float | None:
         """When the oldest record without a reported end was given to the task."""
         return min((attempt.started for attempt in self._open), default=None)
 
@@ -113,28 +113,23 @@ class ObservedLane(Lane):
         task.add_done_callback(self._settling.discard)
 
     async def _settled(self, attempt: RecordAttempt, error: BaseException) -> None:
-        """Ends an attempt that failed."""
+        """Applies the policy to a failed attempt: another one follows, or the record is done."""
         try:
-            if not await self._is_tried_again(attempt, error):
+            self._note_failed(attempt, error)
+            delay = self._retry_delay(attempt, error)
+            if delay is None:
+                await self._end_failed(attempt, error)
                 self._end(attempt)
+                return
+            self._context.counts["retried"] += 1
+            # Out of the open ones first: between two attempts its deadline does not run.
+            self._leave(attempt)
+            if await self._delay(delay):
+                self._put_first(attempt.next())
+                self._wake()
         except Exception as broken:  # noqa: BLE001 - it stops at failures, or no letter is written
             self._leave(attempt)
             self._fail(broken)
-
-    async def _is_tried_again(self, attempt: RecordAttempt, error: BaseException) -> bool:
-        """Returns whether another attempt follows; otherwise the record is done."""
-        self._note_failed(attempt, error)
-        delay = self._retry_delay(attempt, error)
-        if delay is None:
-            await self._end_failed(attempt, error)
-            return False
-        self._context.counts["retried"] += 1
-        # Out of the open ones first: between two attempts its deadline does not run.
-        self._leave(attempt)
-        if await self._delay(delay):
-            self._put_first(attempt.again())
-            self._wake()
-        return True
 
     def _end(self, attempt: RecordAttempt) -> None:
         if attempt in self._open:

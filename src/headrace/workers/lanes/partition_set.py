@@ -87,19 +87,19 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             self.backpressure.assigned(assignment)
 
     async def drain(self, seconds: float) -> None:
-        """Ends all lanes. The partitions stay, for what is to be committed."""
+        """Ends all lanes. The partitions stay, until their offsets are committed."""
         await _drain(self.values(), seconds)
 
     async def revoke(self, partitions: list[TopicPartition], seconds: float) -> list[OffsetCommit]:
         """Drains partitions that are revoked; returns what to commit of them."""
         # Drained before it is taken out: what ends meanwhile is still counted, and committed below.
-        gone = [self[partition] for partition in partitions if partition in self]
-        await _drain(gone, seconds)
-        for assigned in gone:
+        revoked = [self[partition] for partition in partitions if partition in self]
+        await _drain(revoked, seconds)
+        for assigned in revoked:
             del self._by_partition[assigned.partition]
             self.backpressure.revoked(assigned)
         self._context.failures.on_rebalance(self)
-        commits = (assigned.commit(self.metadata_bytes) for assigned in gone)
+        commits = (assigned.commit(self.metadata_bytes) for assigned in revoked)
         return [commit for commit in commits if commit is not None]
 
     def put(self, record: ConsumedRecord) -> None:

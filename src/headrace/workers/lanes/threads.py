@@ -49,10 +49,10 @@ class TaskThreads(Executor):
     async def call(self, name: str, function: Callable[[], Result]) -> Result:
         """Returns what ``function`` returned on a thread.
 
-        When this is cancelled, a call that no thread has begun is not made. One that a thread goes
-        on with counts by its ``name`` in :meth:`all_hang`, until it ends.
+        When this is cancelled, a call that no thread has started is dropped. One that a thread
+        continues counts by its ``name`` in :meth:`all_hang`, until it ends.
         """
-        # wrap_future passes a cancellation on, but a call that a thread has begun ignores it.
+        # wrap_future passes a cancellation on, but a call that a thread has started ignores it.
         future = self.submit(function)
         try:
             return await asyncio.wrap_future(future)

@@ -11,7 +11,7 @@ from headrace.errors import TaskThreadsError
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
 
-_RECHECK_INTERVAL_SECONDS = 1.0
+_RECHECK_INTERVAL_SECONDS = 1.0  # `accept` may depend on what no lane reports, such as the time
 _MIN_INTERVAL_SECONDS = 0.02
 _MAX_INTERVAL_SECONDS = 1.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from headrace.workers.lanes.assigned_partition import AssignedPartition
 
 _MAXIMA = frozenset({"processing_seconds", "lane_limit_bytes", "lag_seconds"})
+_COUNTS = frozenset(metric.name for metric in WorkerStatus.metrics if metric.is_counter)
+_FIELDS = frozenset(field_.name for field_ in fields(WorkerStatus))
 
 
 Observe = Callable[[WorkerStatus], None]
@@ -32,15 +34,18 @@ def measure_partitions(instance: WorkerInstance, ends: EndOffsets) -> list[Parti
 def measure(
     instance: WorkerInstance, name: str, partitions: Sequence[PartitionStatus], now: float
 ) -> WorkerStatus:
-    """How ``instance`` is doing; on the event loop.
+    """Returns the progress of ``instance``; call it on the event loop.
 
     Args:
-        instance: to be looked at.
-        name: of it.
+        instance: what is measured.
+        name: of the instance.
         partitions: from :func:`measure_partitions`.
         now: the loop's clock.
     """
     failure = instance.failure
+    counts: dict[str, Any] = {
+        name: count for name, count in instance.counts.items() if name in _FIELDS
+    }
     progress = WorkerStatus(
         instance.worker.name,
         instance.state,
@@ -48,13 +53,13 @@ def measure(
         instance=name,
         process=process_name(),
         own=partitions,
-        **_counted(instance.counts),
+        **counts,
     )
     assignments = instance.assignments
     if not assignments:
         return progress
     lanes = assignments.lanes
-    begun = [lane.begun for lane in lanes if lane.begun]
+    starts = [lane.oldest_start for lane in lanes if lane.oldest_start]
     return replace(
         progress,
         partitions=len(assignments),
@@ -67,7 +72,7 @@ def measure(
         queue_limit_bytes=assignments.budget.total,
         lane_limit_bytes=assignments.budget.lane_limit,
         uncommitted=sum(partition.uncommitted for partition in partitions),
-        processing_seconds=max(0.0, now - min(begun)) if begun else 0.0,
+        processing_seconds=max(0.0, now - min(starts)) if starts else 0.0,
         lag_records=sum(partition.lag_records for partition in partitions),
         lag_seconds=max((partition.lag_seconds for partition in partitions), default=0.0),
         paused_partitions={
@@ -76,14 +81,6 @@ def measure(
             if partition.paused
         },
     )
-
-
-def _counted(counts: Mapping[str, int]) -> dict[str, Any]:
-    return {name: count for name, count in counts.items() if name in _FIELDS}
-
-
-_COUNTS = frozenset(metric.name for metric in WorkerStatus.metrics if metric.is_counter)
-_FIELDS = frozenset(field_.name for field_ in fields(WorkerStatus))
 
 
 def _starved(assignment: AssignedPartition) -> int:
@@ -135,16 +132,14 @@ def summed(worker: str, name: str, state: State, instances: Iterable[WorkerStatu
     reason = "; ".join(
         f"{progress.instance}: {progress.reason}" for progress in all_progress if progress.reason
     )
-    paused = _paused(all_progress)
-    return WorkerStatus(worker, state, reason, instance=name, paused_partitions=paused, **figures)
-
-
-def _paused(instances: Iterable[WorkerStatus]) -> dict[str, tuple[str, ...]]:
     paused: dict[str, set[str]] = {}
-    for progress in instances:
+    for progress in all_progress:
         for partition, reasons in progress.paused_partitions.items():
             paused.setdefault(partition, set()).update(reasons)
-    return {partition: tuple(sorted(reasons)) for partition, reasons in sorted(paused.items())}
+    figures["paused_partitions"] = {
+        partition: tuple(sorted(reasons)) for partition, reasons in sorted(paused.items())
+    }
+    return WorkerStatus(worker, state, reason, instance=name, **figures)
 
 
 def final_counts_only(progress: WorkerStatus) -> WorkerStatus:

@@ -1,4 +1,4 @@
-"""Looks at an instance while it runs, and tells what it sees."""
+"""Measures an instance while it runs, and reports the figures."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ENDS_EVERY_SECONDS = 3.0  # each time is a request to every leader
 
 
 class ProgressMonitor:
-    """Tells ``observe`` about ``instance`` every second, on the event loop.
+    """Reports the progress of ``instance`` to ``observe`` every second, on the event loop.
 
     Args:
-        instance: to look at.
+        instance: what is measured.
         name: of the instance.
         config: of its cluster, which is asked where partitions end.
-        observe: called with what is seen; it must not block for long.
+        observe: called with the progress; it must not block for long.
     """
 
     def __init__(

@@ -24,9 +24,9 @@ PROGRESS_TOPIC = "_headrace.progress"
 
 _LOG = logging.getLogger("headrace.workers")
 _KEPT = timedelta(minutes=10)
-_REPORT_INTERVAL_SECONDS = 3.0
-_WARN_INTERVAL_SECONDS = 60.0
-_FLUSH_SECONDS = 5.0
+_REPORT_INTERVAL_SECONDS = 3.0  # ten reports may be lost before an instance counts as dead
+_WARN_INTERVAL_SECONDS = 60.0  # an outage fails every report
+_FLUSH_SECONDS = 5.0  # without its last report, an instance looks as if it was killed
 # The next message replaces one that is lost, so none is worth waiting for.
 _TUNING = {
     "acks": "1",
@@ -36,7 +36,7 @@ _TUNING = {
 
 
 def ensure_progress_topic(config: ClientConfig) -> None:
-    """Makes the topic unless it exists.
+    """Creates the topic unless it exists.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -45,7 +45,7 @@ def ensure_progress_topic(config: ClientConfig) -> None:
 
 
 class ProgressReporter:
-    """Tells how one instance is doing: every few seconds, and at once when its state changes.
+    """Reports the progress of one instance: every few seconds, and at once when its state changes.
 
     It never waits and never raises: what Kafka does not take is dropped.
 
@@ -68,10 +68,12 @@ class ProgressReporter:
         if progress.state == state and time.monotonic() - at < _REPORT_INTERVAL_SECONDS:
             return
         self._published = progress.state, time.monotonic()
+        partitions = [asdict(partition) for partition in progress.own]
+        document = {"instance": progress.to_json(), "partitions": partitions}
         try:
             self._sender.produce(
                 PROGRESS_TOPIC,
-                _encoded(progress),
+                json.dumps(document).encode(),
                 f"{self._run}/{progress.instance}".encode(),
                 on_delivery=self._delivered,
             )
@@ -117,8 +119,11 @@ class ProgressFollower:
 
     def _on_change(self, key: bytes, value: bytes | None) -> None:
         if value is not None and key.startswith(self._prefix):
+            document: dict[str, Any] = json.loads(value)
+            own = [PartitionStatus.from_json(partition) for partition in document["partitions"]]
+            progress = WorkerStatus.from_json(document["instance"])
             # Silence is measured by the clock here: that of another machine may be wrong.
-            progress = replace(_decoded(value), updated_ms=self._clock())
+            progress = replace(progress, own=own, updated_ms=self._clock())
             self._latest[progress.instance] = progress
 
     def _now(self, progress: WorkerStatus) -> WorkerStatus:
@@ -126,14 +131,3 @@ class ProgressFollower:
             heard_ms = max(progress.updated_ms, self._grace_since_ms)
             progress = replace(progress, updated_ms=heard_ms).with_liveness()
         return final_counts_only(progress) if progress.has_ended else progress
-
-
-def _encoded(progress: WorkerStatus) -> bytes:
-    partitions = [asdict(partition) for partition in progress.own]
-    return json.dumps({"instance": progress.to_json(), "partitions": partitions}).encode()
-
-
-def _decoded(value: bytes) -> WorkerStatus:
-    document: dict[str, Any] = json.loads(value)
-    partitions = [PartitionStatus.from_json(partition) for partition in document["partitions"]]
-    return replace(WorkerStatus.from_json(document["instance"]), own=partitions)

@@ -15,13 +15,11 @@ from pathlib import Path
 from headrace.project.check import load_project
 from headrace.runtime.instance_name import process_name
 from headrace.runtime.logs import Subject, log_to
-from headrace.service.run import ServiceRun
 from headrace.settings import environment, load_settings
 from headrace.workers import Worker
 from headrace.workers.placement.distributed_run import is_permanent
 from headrace.workers.placement.processes import ChildFailure
 from headrace.workers.run import WorkerRunOptions, worker_run
-from headrace.workers.status import WorkerStatus
 
 
 def start_child(
@@ -41,7 +39,7 @@ def start_child(
         name=f"{worker}-{number}",
     )
     process.start()
-    # Otherwise the parent would hold this end open, and never notice that the child is gone.
+    # Otherwise the parent would hold this end open, and never notice that the child has ended.
     child_end.close()
     return process, parent_end
 
@@ -66,7 +64,11 @@ def run_child(
             subject=Subject("worker", name),
         )
         worker = load_project(settings).declared(Worker)[name]
-        _run(worker_run(settings, worker, options), connection)
+        run = worker_run(settings, worker, options)
+        # A supervisor may send SIGTERM to every process of the service, not to the parent alone.
+        signal.signal(signal.SIGTERM, lambda *_: run.stop())
+        threading.Thread(target=_await_stop, args=(connection, run.stop), daemon=True).start()
+        run.run(connection.send)
     except Exception as error:
         instance = options.instance_id or process_name()
         reason = f"{instance}: {str(error) or type(error).__name__}"
@@ -75,19 +77,12 @@ def run_child(
         raise
 
 
-def _run(run: ServiceRun[WorkerStatus], connection: Connection) -> None:
-    # A supervisor may send SIGTERM to every process of the service, and not to the parent alone.
-    signal.signal(signal.SIGTERM, lambda *_: run.stop())
-    threading.Thread(target=_await_stop, args=(connection, run.stop), daemon=True).start()
-    run.run(connection.send)
-
-
 def _await_stop(connection: Connection, stop: Callable[[], None]) -> None:
     """Stops the instance at a message of the parent; ends at once if the parent has ended."""
     while True:
         try:
             connection.recv()
         except (EOFError, OSError):
-            # Not sys.exit: this is a thread, and the instance would go on without its parent.
+            # Not sys.exit: this is a thread, and the instance would continue without its parent.
             os._exit(1)
         stop()

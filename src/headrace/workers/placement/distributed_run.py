@@ -44,13 +44,13 @@ _RETRY_DELAY_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class DistributedRun:
-    """Instances of a worker that begin and end together. Pickled to where each one runs.
+    """Instances of a worker that start and end together. Pickled to where each one runs.
 
     Attributes:
         worker: what they run.
         config: of librdkafka.
-        membership: of the group; each instance is a static member, so that one which is started
-            again in another place takes its partitions up where they are.
+        membership: of the group; each instance is a static member, so that one which is restarted
+            in another place keeps its partitions, without a rebalance.
         run: name of this run, not used before.
     """
 
@@ -60,12 +60,12 @@ class DistributedRun:
     run: str
 
     def instance(self, index: int) -> None:
-        """Runs instance ``index`` until the run is stopped, and tells how it is doing; blocks.
+        """Runs instance ``index`` until the run is stopped, and reports its progress; blocks.
 
-        A failure that another start would meet again stops the whole run.
+        A permanent failure stops the whole run.
 
         Raises:
-            HeadraceError, KafkaException: a failure that may pass: to be started again.
+            HeadraceError, KafkaException: a failure that may pass: Spark restarts the instance.
         """
         name = f"{self.worker.name}-{index}"
         membership = replace(self.membership, instance_id=name)
@@ -80,15 +80,15 @@ class DistributedRun:
             if is_permanent(self.worker, error):
                 self.stop(f"{name}: {error}")
                 return
-            _LOG.exception("%s failed, starting it again", name)
-            # Spark starts a failed task again at once, and gives up a job after several failures.
+            _LOG.exception("%s failed, restarting in %.0f s", name, _RETRY_DELAY_SECONDS)
+            # Spark restarts a failed task at once, and fails the job after several failures.
             time.sleep(_RETRY_DELAY_SECONDS)
             raise
         finally:
             follower.close()
             reporter.close()
 
-    def begin(self) -> None:
+    def prepare(self) -> None:
         """Prepares the run before the first instance starts.
 
         Raises:
@@ -98,7 +98,7 @@ class DistributedRun:
         ensure_progress_topic(self.config)
 
     def stop(self, reason: str = "") -> None:
-        """Every instance ends, wherever it is, and is not started again.
+        """Ends every instance, wherever it is; none is restarted.
 
         Raises:
             KafkaException: if it was not written, or it is not known whether it was.
@@ -110,6 +110,7 @@ class DistributedRun:
 
         Empty where an operator stopped it.
         """
+        # Read before its key is deleted: an instance may have stopped the run.
         reason = read_table(self.config, CONTROL_TOPIC).get(self._key, _STOPPED)
         write_changelog(self.config, CONTROL_TOPIC, {self._key: None})
         return "" if reason == _STOPPED else reason.decode()
@@ -120,11 +121,11 @@ class DistributedRun:
 
 
 def is_permanent(worker: Worker, error: BaseException) -> bool:
-    """Another start of ``worker`` would meet ``error`` again.
+    """Returns whether another start of ``worker`` would fail with ``error`` too.
 
     A process that was killed, a thread that hung, a topic that a broker does not know yet: in
     another place, or a little later, there is none. A record at which the worker stops by its
-    policy comes first again.
+    policy comes first after a restart.
     """
     if is_error(error, ProcessingTimeoutError):
         return isinstance(ending(worker.on_failure), Stop)

@@ -24,12 +24,12 @@ STOP = "stop"
 """The parent's only message: what is in process may end."""
 
 StartChild = Callable[[int], tuple[SpawnProcess, Connection]]
-"""Starts the process of that number; what it tells comes through the connection."""
+"""Starts the process of that number; what it reports comes through the connection."""
 
 _LOG = logging.getLogger("headrace.workers")
 # Messages end the wait at once; this bounds how late a stop or a restart that is due is noticed.
 _POLL_INTERVAL_SECONDS = 0.2
-_SHOW_SECONDS = 1.0
+_SHOW_SECONDS = 1.0  # instances report as often
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ChildFailure:
 
 
 class WorkerProcesses:
-    """Instances of one worker, each in a process; one that ends by itself is started again.
+    """Instances of one worker, each in a process; one that ends by itself is restarted.
 
     Restarts back off, and have the budget of the project's ``[restart]``, for all of them together.
     """
@@ -101,7 +101,7 @@ class WorkerProcesses:
         if self._stopping.is_set():
             child.ask_to_stop()
         elif not child.lives and time.monotonic() >= child.start_at:
-            child.begin()
+            child.start()
         # Read in each round, also while stopping: a child whose pipe is full would never end.
         child.listen()
         if child.has_ended():
@@ -118,7 +118,8 @@ class WorkerProcesses:
         reason = failure.reason or "it ended without being stopped"
         if not isinstance(outcome, Restart):
             spent = outcome.spent if isinstance(outcome, Fail) else ""
-            self._give_up(f"{reason} ({spent})" if spent else reason)
+            self._failure = self._failure or (f"{reason} ({spent})" if spent else reason)
+            self.stop()
             return
         child.start_at = time.monotonic() + outcome.seconds
         _LOG.warning(
@@ -128,10 +129,6 @@ class WorkerProcesses:
             outcome.seconds,
             reason,
         )
-
-    def _give_up(self, reason: str) -> None:
-        self._failure = self._failure or reason
-        self.stop()
 
     def _show(self, observe: Observe, server: MetricsServer | None, state: State) -> None:
         seen = [child.seen for child in self._children if child.seen is not None]
@@ -156,7 +153,7 @@ class _Child:
     def __init__(self, number: int, start: StartChild) -> None:
         self.number, self.start_at = number, 0.0
         self.seen: WorkerStatus | None = None
-        self._start = start
+        self._start_process = start
         self._process: SpawnProcess | None = None
         self._failure = ChildFailure("", is_permanent=False)
         self._is_stopping = False
@@ -166,10 +163,10 @@ class _Child:
         """It was started, and its end was not seen yet."""
         return self._process is not None
 
-    def begin(self) -> None:
-        """Starts it."""
+    def start(self) -> None:
+        """Starts the process."""
         self._failure = ChildFailure("", is_permanent=False)
-        self._process, self.connection = self._start(self.number)
+        self._process, self.connection = self._start_process(self.number)
 
     def ask_to_stop(self) -> None:
         """Once; harmless when it has ended."""

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -82,18 +82,19 @@ def run_on_spark(
 
     Raises:
         BrokerUnreachableError: if the embedded broker is down, or there is no answer.
-        PlacedRunError: if an instance failed in a way that another start would meet again.
+        PlacedRunError: if an instance failed in a way that another start would repeat.
         ServerStartError: if the port of the metrics is taken.
     """
     membership = Membership(worker.consumer_group, protocol=placement.protocol)
     worker = with_schemas(worker, settings)
     run = DistributedRun(worker, broker_config(settings), membership, uuid.uuid4().hex)
-    run.begin()
+    run.prepare()
     with (
         serving(placement.metrics_host, placement.metrics_port) as server,
         contextlib.closing(_Overview(settings, run, observe, server)) as overview,
     ):
         failure = _place(settings, run, placement, overview, stop)
+        # What stopped the run is the reason; Spark only reports that a job failed.
         failure = run.end() or failure
         overview.wait_for_final_reports()
         state = State.FAILED if failure else State.CLOSED
@@ -109,17 +110,26 @@ def _place(
     overview: _Overview,
     stop: threading.Event,
 ) -> str:
-    """Runs until every instance has ended; returns why Spark gave up on one, if it did."""
+    """Runs until every instance has ended; returns why Spark failed the job, if it did."""
     overview.show(f"0 of {placement.instances} on Spark", State.STARTING, SPARK_STARTS)
+    restarts = {"spark.task.maxFailures": str(_MAX_STARTS)}
+    master = placement.master
+    if master.startswith("local"):
+        # A thread for each instance; a local master says itself how often a task may fail.
+        master = f"local[{placement.instances},{_MAX_STARTS}]"
     spark = start_session(
         f"headrace worker {run.worker.name}",
-        replace(settings.spark, config=dict(settings.spark.config) | _restarts()),
-        master=_master(placement),
+        replace(settings.spark, config=dict(settings.spark.config) | restarts),
+        master=master,
         java=placement.java,
         state=settings.state,
     )
     try:
-        _ship_by_value(settings)
+        from pyspark import cloudpickle
+
+        for module in own_modules(settings.root, sys.modules.copy()).values():
+            # By value: executors can import what is installed there, and no file of this project.
+            cloudpickle.register_pickle_by_value(module)
         job = _Job(spark.sparkContext, run, placement.instances)
         _tend(job, overview, stop)
         return job.failure
@@ -146,12 +156,15 @@ class _Overview:
         self._refresh_at = 0.0
 
     def show(self, name: str, state: State, reason: str = "") -> None:
-        """How they are doing, and how the run is."""
+        """Shows the progress of the instances, and the state of the run."""
         standing = self._standing()  # first: it says whether silence means anything
         instances = self._follower.seen()
         if self._server is not None:
             self._server.publish(exposition(WorkerStatus, instances))
-        self._write(instances)
+        for progress in instances:
+            if self._shown.get(progress.instance) != progress:
+                self._status.write(progress)
+                self._shown[progress.instance] = progress
         whole = _of_group(summed(self._worker.name, name, state, instances), standing)
         self._observe(replace(whole, reason=reason or whole.reason))
 
@@ -164,14 +177,8 @@ class _Overview:
             time.sleep(_FINAL_REPORTS_SECONDS / 50)
 
     def close(self) -> None:
-        """Follow them no longer."""
+        """Stops following the instances."""
         self._follower.close()
-
-    def _write(self, instances: Sequence[WorkerStatus]) -> None:
-        for progress in instances:
-            if self._shown.get(progress.instance) != progress:
-                self._status.write(progress)
-                self._shown[progress.instance] = progress
 
     def _standing(self) -> WorkerStanding | BrokerUnreachableError:
         """Returns what Kafka knows, cached for a while: each request takes clients of its own."""
@@ -244,23 +251,3 @@ def _tend(job: _Job, overview: _Overview, stop: threading.Event) -> None:
             time.sleep(_POLL_INTERVAL_SECONDS)
         state = State.DRAINING if is_stopping else State.RUNNING
         overview.show(f"{job.running()} of {job.instances} on Spark", state)
-
-
-def _restarts() -> dict[str, str]:
-    return {"spark.task.maxFailures": str(_MAX_STARTS)}
-
-
-def _master(placement: SparkPlacement) -> str:
-    """On this machine, a thread for each instance; Spark says there how often one may fail."""
-    if placement.master.startswith("local"):
-        return f"local[{placement.instances},{_MAX_STARTS}]"
-    return placement.master
-
-
-def _ship_by_value(settings: Settings) -> None:
-    """The project's modules are nowhere but here."""
-    from pyspark import cloudpickle
-
-    for module in own_modules(settings.root, sys.modules.copy()).values():
-        # By value: executors can import what is installed there, and not the files of this project.
-        cloudpickle.register_pickle_by_value(module)
