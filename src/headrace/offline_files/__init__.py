@@ -7,8 +7,8 @@ Contract, for both destinations (:mod:`kafka_destination`, :mod:`postgres_destin
 - Files are read in the order of their creation, lines in theirs, in batches. A batch is one
   transaction of the destination: what its lines became, its dead letters, and the progress.
 - A line is known by (source, counter). One that is done is skipped and counted, wherever it
-  stands: files may be copied, renamed, compressed, or read again after any crash. A line without
-  a counter is known by its bytes.
+  stands: files may be copied, renamed, compressed, or read a second time after any crash. A line
+  without a counter is known by its bytes.
 - Nothing in a file stops the load: what can't be loaded is a dead letter with a reason.
 - The end of the newest file may be half written: it is left for the next run.
 """

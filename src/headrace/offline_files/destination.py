@@ -11,7 +11,7 @@ from headrace.offline_files.progress import LoadProgress
 
 
 class UnknownCommitStateError(Exception):
-    """It is not known whether the batch was written; opening the destination again tells.
+    """It is not known whether the batch was written; reopening the destination settles it.
 
     Attributes:
         reason: what happened, for people.
@@ -26,8 +26,8 @@ class UnknownCommitStateError(Exception):
 class Destination(Protocol):
     """Called by one loader, on one thread: ``open``, ``write`` many times, ``close``.
 
-    After :class:`UnknownCommitStateError`, ``open`` is called again. A crash anywhere leaves whole
-    batches and nothing of others.
+    After :class:`UnknownCommitStateError`, ``open`` is called for each retry. A crash anywhere
+    leaves whole batches and nothing of others.
 
     Attributes:
         name: for messages.
@@ -55,11 +55,11 @@ class Destination(Protocol):
         Raises:
             UnknownCommitStateError: if all of it may be written, or nothing.
             LoaderRunningError: if another loader of the source has taken over.
-            HeadraceError: if nothing of it was written, and trying again is no use.
+            HeadraceError: if nothing of it was written, and a retry would fail too.
         """
 
     def close(self) -> None:
-        """Lets go of what ``open`` took; what was not written is given up."""
+        """Releases what ``open`` took; what was not written is abandoned."""
 
 
 UNKNOWN_TABLE = "unknown-table"

@@ -32,7 +32,7 @@ class Entry:
     Attributes:
         line: where it stands.
         counter: its number at its source.
-        table: where it is to go.
+        table: where it goes.
         row: JSON text of each column, as it came; the body decoded.
         account: the project's id as text, empty without one.
     """
@@ -64,8 +64,8 @@ class RejectedEntry:
 
 
 def digest(line: Line) -> str:
-    """Tells lines apart by their bytes, 16 hexadecimal digits."""
-    # What is left of a damaged file may be nothing at all, so it is told apart by its name too.
+    """Returns the digest of a line's bytes, 16 hexadecimal digits."""
+    # What is left of a damaged file may be nothing at all, so its name counts too.
     content = line.content + line.file.encode() if line.end is End.DAMAGE else line.content
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
@@ -84,7 +84,7 @@ _any = msgspec.json.Decoder().decode
 
 
 def read_counter(line: Line) -> int | None:
-    """The counter alone, for lines that are skipped by it; ``None`` when it can't be read.
+    """Returns the counter, for lines that are skipped by it; ``None`` when it can't be read.
 
     Of a line that is damaged or has two it can't: it may be that of another line.
     """
@@ -100,8 +100,8 @@ def read_counter(line: Line) -> int | None:
 
 
 def _has_two(content: bytes) -> bool:
-    """Counters of the line itself; its row may have one more."""
-    # Nearly every line, at the price of a search: parsing it once more would cost far more.
+    """Returns whether the line itself has two counters; its row may have one more."""
+    # Nearly every line, at the price of a search: a second parse would cost far more.
     if content.count(_COUNTER) == 1 and not _ESCAPED_LETTER.search(content):
         return False
     try:
@@ -112,12 +112,12 @@ def _has_two(content: bytes) -> bool:
 
 
 def read_line(line: Line, max_body_bytes: int) -> Entry | RejectedEntry:
-    """The entry of a line.
+    """Returns the entry of a line, or why it is rejected.
 
     =============== ==============================================================================
     torn-line       the file ends within the line, and a newer file exists
     damaged-file    the compressed file is damaged or cut off here; the rest of it can't be read
-    line-too-long   longer than 16 MiB; the letter holds the beginning
+    line-too-long   longer than 16 MiB; the letter holds the start
     not-json        no JSON, or more than one document
     not-an-object   another JSON value than an object
     repeated-key    a key stands twice in an object
@@ -167,7 +167,7 @@ def _in_file(line: Line) -> Rejection | None:
 
 
 def is_whole(line: Line) -> bool:
-    """It is a JSON document: no beginning of an object is one."""
+    """Returns whether it is a JSON document: no prefix of an object is one."""
     try:
         _any(line.content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -201,7 +201,7 @@ def _entry(
 
 
 def decode_body(body: object, max_body_bytes: int) -> bytes | Rejection:
-    """The JSON text in a body; memory is bounded by the limit."""
+    """Returns the JSON text in a body; memory is bounded by the limit."""
     if not isinstance(body, str):
         return "bad-base64", "the body is no text"
     if len(body) % 4:  # which the strict mode lets pass when it is one padding too many
@@ -210,14 +210,19 @@ def decode_body(body: object, max_body_bytes: int) -> bytes | Rejection:
         zipped = binascii.a2b_base64(body, strict_mode=True)
     except (binascii.Error, ValueError) as error:
         return "bad-base64", f"the body is not base64: {error}"
-    inflated = _inflate(zipped, max_body_bytes)
-    return inflated if isinstance(inflated, tuple) else _json(inflated)
+    text = _inflate(zipped, max_body_bytes)
+    if isinstance(text, bytes):
+        try:
+            _any(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return "body-not-json", f"the decompressed body is not JSON: {error}"
+    return text
 
 
 def _inflate(zipped: bytes, max_body_bytes: int) -> bytes | Rejection:
     stream = zlib.decompressobj()
     try:
-        # One byte more than allowed tells a body that is too large from one that just fits.
+        # One byte more than allowed shows that a body is too large, and does not just fit.
         text = stream.decompress(zipped, max_body_bytes + 1)
     except zlib.error as error:
         return "bad-zlib", f"the body can't be decompressed: {error}"
@@ -225,14 +230,6 @@ def _inflate(zipped: bytes, max_body_bytes: int) -> bytes | Rejection:
         most = max_body_bytes
         return "body-too-large", f"the body is larger than {most} bytes once it is decompressed"
     if not stream.eof or stream.unused_data:
-        what = "goes on after its end" if stream.eof else "is cut off"
+        what = "continues after its end" if stream.eof else "is cut off"
         return "bad-zlib", f"the compressed body {what}"
-    return text
-
-
-def _json(text: bytes) -> bytes | Rejection:
-    try:
-        _any(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return "body-not-json", f"the decompressed body is not JSON: {error}"
     return text

@@ -23,7 +23,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 class FileOrder(enum.StrEnum):
-    """What tells which file was created first.
+    """By what files are ordered, the one that was created first before the others.
 
     ``NAME``: numbers in names, compared as numbers (``offline.9`` before ``offline.10``), and the
     text between them as text. ``MODIFIED``: the time of the last write, then the name.
@@ -43,7 +43,7 @@ class OfflineFile:
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """Tells one content of one file from every other: it changes when the file is written to."""
+    """Identifies the content of a file: it changes when the file is written to."""
 
     device: int
     inode: int
@@ -76,7 +76,7 @@ class Line:
 
 
 def find_files(folder: Path, order: FileOrder, pattern: str = "*") -> list[OfflineFile]:
-    """Files of ``folder`` whose name fits ``pattern``, oldest first; not hidden ones.
+    """Returns the files of ``folder`` whose name fits ``pattern``, oldest first; not hidden ones.
 
     Raises:
         OfflineFilesError: if the folder can't be read, or there is no such file in it.
@@ -106,7 +106,7 @@ def read_file(
 
     A line that ends otherwise than with a newline is the last one, but for one of damage after
     it, which may be empty. A gzip file that is cut off is damaged; the newest may still grow.
-    A byte order mark at the beginning of the file is no part of its first line.
+    A byte order mark at the start of the file is no part of its first line.
     ``on_open`` is called with the identity of the opened file before its first byte is read.
 
     Raises:
@@ -153,7 +153,7 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
 
 
 class _DamagedError(Exception):
-    """A compressed file goes on with something else."""
+    """A compressed file continues with something else."""
 
 
 class _CutOffError(_DamagedError):
@@ -205,7 +205,7 @@ class _Splitter:
         return (line.removeprefix(BYTE_ORDER_MARK) if is_first else line).strip(_BLANKS)
 
     def _cut(self) -> Iterator[Line]:
-        """Only the beginning of a line without end is held; the rest is passed over."""
+        """Yields the start of a line that is too long; the rest is skipped, and never held."""
         if len(self._rest) > MAX_LINE_BYTES:
             self._number += 1
             content = bytes(self._rest[:MAX_LINE_BYTES])
@@ -215,12 +215,15 @@ class _Splitter:
 
 
 def _gunzipped(opened: BufferedReader, step_bytes: int, *, may_grow: bool) -> Iterator[bytes]:
-    """Every member of the file; one that is cut off may be what a writer has flushed so far."""
+    """Yields every member of the file; one that is cut off may be what was flushed so far."""
     left = opened.read(step_bytes)
     while left:
         member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         while not member.eof:
-            piece = _decompress(member, left, step_bytes)
+            try:
+                piece = member.decompress(left, step_bytes)
+            except zlib.error as error:
+                raise _DamagedError from error
             yield piece
             left = member.unconsumed_tail
             if not left and len(piece) < step_bytes and not member.eof:
@@ -233,18 +236,11 @@ def _gunzipped(opened: BufferedReader, step_bytes: int, *, may_grow: bool) -> It
 
 
 def _next_member(opened: BufferedReader, left: bytes, step_bytes: int) -> bytes:
-    """What follows a member, without the zeros that tapes and some tools pad with."""
+    """Returns what follows a member, without the zeros that tapes and some tools pad with."""
     left = left.lstrip(b"\0")
     while not left and (read := opened.read(step_bytes)):
         left = read.lstrip(b"\0")
     return left
-
-
-def _decompress(member: zlib._Decompress, left: bytes, step_bytes: int) -> bytes:
-    try:
-        return member.decompress(left, step_bytes)
-    except zlib.error as error:
-        raise _DamagedError from error
 
 
 def _unreadable(path: Path, error: OSError) -> OfflineFilesError:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, LoaderRunningError, TopicMissingError
 from headrace.ingest.events.json_limits import JsonLimits
-from headrace.ingest.events.validation import Accepted, Clock, EventCheck, largest_message
+from headrace.ingest.events.validation import Clock, EventCheck, largest_message
 from headrace.kafka.admin.topics import ensure_dead_letters
 from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.clients import ClientConfig
@@ -92,7 +92,7 @@ class KafkaDestination:
     def write(
         self, batch: Sequence[Entry | RejectedEntry], progress: LoadProgress
     ) -> list[RejectedEntry]:
-        """Raises TopicMissingError when a topic is not there; dead-letter topics are made."""
+        """Raises TopicMissingError if a topic does not exist; dead-letter topics are created."""
         events: list[ProducerRecord] = []
         rejected: list[RejectedEntry] = []
         for entry in batch:
@@ -110,7 +110,7 @@ class KafkaDestination:
         return rejected
 
     def close(self) -> None:
-        """Gives up what was not committed."""
+        """Abandons what was not committed."""
         if self._producer is not None:
             self._producer.close()
             self._producer = None
@@ -129,16 +129,11 @@ class KafkaDestination:
         topic = self._topics.get(entry.table)
         if topic is None:
             return _rejected(entry, UNKNOWN_TABLE, f"no topic is given for table {entry.table!r}")
-        account = entry.account or self._source
-        accepted, problems = self._checks[entry.table].batch(
-            [_value(entry)], account, self._headers(entry)
-        )
+        account, headers = entry.account or self._source, self._headers(entry)
+        accepted, problems = self._checks[entry.table].batch([_value(entry)], account, headers)
         if problems:
             return _rejected(entry, problems[0].code, problems[0].detail)
-        return self._record(entry, topic, accepted[0])
-
-    def _record(self, entry: Entry, topic: Topic, event: Accepted) -> ProducerRecord:
-        headers = self._headers(entry)
+        [event] = accepted
         return ProducerRecord(topic.name, event.key, event.value, headers, event.partition)
 
     def _headers(self, entry: Entry) -> tuple[tuple[str, bytes], ...]:

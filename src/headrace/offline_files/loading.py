@@ -45,8 +45,8 @@ class LoadStats:
         skipped: done before, by an earlier load or in another file.
         left: the half-written end of the newest file.
         backwards: lines whose counter is lower than that of a line before: files out of order.
-        retries: batches that were tried again.
-        of_files: how many there are.
+        retries: batches that were retried.
+        of_files: the number of files.
         done: what is done, as the destination has it.
     """
 
@@ -73,8 +73,8 @@ class LoadPlan:
         max_body_bytes: of a body, once it is decompressed.
         remove_done: delete files once all of their lines are done; never the newest, nor one of
             which a part could not be read, nor one that changed since it was opened.
-        retry_delays_seconds: before each attempt to write a batch again. Half a minute in all: an
-            election of Kafka's, or a restart of PostgreSQL, takes less.
+        retry_delays_seconds: before each retry of a batch. Half a minute in all: an election of
+            Kafka's, or a restart of PostgreSQL, takes less.
     """
 
     files: Sequence[OfflineFile]
@@ -97,7 +97,7 @@ def load(plan: LoadPlan, destination: Destination, figures: LoadStats, on_batch:
         OfflineFilesError: if a file can't be read.
         CounterReusedError: if files of another source are among these.
         LoaderRunningError: if another loader of the source runs.
-        SinkError: if the destination stays away, or can't take a batch.
+        SinkError: if the destination stays unreachable, or can't take a batch.
     """
     try:
         _Loader(plan, destination, figures, on_batch).run()
@@ -140,7 +140,7 @@ class _Loader:
 
     def _take(self, line: Line, file: OfflineFile) -> End:
         self._figures.lines += 1
-        # A line that is being written: the next load finds it whole.
+        # A line that is still being written: the next load reads it whole.
         if file.newest and line.end is End.FILE and not is_whole(line):
             self._figures.left += 1
         else:
@@ -158,13 +158,16 @@ class _Loader:
         self._note(counter, text)
         entry = read_line(line, self._plan.max_body_bytes)
         self._batch.append(entry)
-        self._batch_bytes += _size(entry)
+        if isinstance(entry, Entry):
+            self._batch_bytes += sum(map(len, entry.row.values()))
+        else:
+            self._batch_bytes += len(line.content)
         if len(self._batch) >= self._plan.batch_lines or self._batch_bytes >= MAX_BATCH_BYTES:
             self._flush()
 
     def _is_done(self, counter: int | None, text: str) -> bool:
         if counter is None:
-            return text in self._uncounted or text in self._progress.uncounted
+            return text in self._uncounted or self._progress.is_done(None, text)
         known = self._counters.get(counter)
         if known is None:
             return self._progress.is_done(counter, text)
@@ -185,22 +188,25 @@ class _Loader:
             try:
                 self._write(self._batch)
             except UnknownCommitStateError as error:
-                self._write_again(self._batch, error)
+                self._retry_write(self._batch, error)
         self._batch, self._batch_bytes = [], 0
         self._counters.clear()
         self._uncounted.clear()
-        self._remove_read()
+        if self._plan.remove_done:
+            for path, identity in self._read:
+                remove_file(path, identity)
+        self._read.clear()
         self._figures.done = self._progress
         self._on_batch(self._figures)
 
     def _write(self, batch: list[Entry | RejectedEntry]) -> None:
-        # Rows and progress are one transaction: neither is there without the other after a crash.
+        # Rows and progress are one transaction: after a crash, both exist or neither does.
         after = self._progress.adding(map(_mark, batch))
         rejected = self._destination.write(batch, after)
         self._progress = after
         self._count(batch, rejected)
 
-    def _write_again(
+    def _retry_write(
         self, batch: list[Entry | RejectedEntry], error: UnknownCommitStateError
     ) -> None:
         for delay in self._plan.retry_delays_seconds:
@@ -210,7 +216,7 @@ class _Loader:
             try:
                 # Opening ends the transaction whose outcome is unknown.
                 self._progress = self._destination.open()
-                fresh = [entry for entry in batch if not self._is_written(entry)]
+                fresh = [entry for entry in batch if not self._progress.is_done(*_mark(entry))]
                 if not fresh:  # it had been written, and only the answer was lost
                     return self._count(batch, error.rejected)
                 self._figures.skipped += len(batch) - len(fresh)
@@ -221,30 +227,12 @@ class _Loader:
                 error = latest
         raise SinkError(self._destination.name, error.reason) from error
 
-    def _is_written(self, entry: Entry | RejectedEntry) -> bool:
-        counter, text = _mark(entry)
-        if counter is None:
-            return text in self._progress.uncounted
-        return self._progress.is_done(counter, text)
-
     def _count(self, batch: list[Entry | RejectedEntry], rejected: Sequence[RejectedEntry]) -> None:
         self._figures.dead.update(entry.reason for entry in rejected)
         # By identity: lines of a file may be equal.
         lost = {id(entry.line) for entry in rejected}
         self._figures.loaded.update(entry.table for entry in batch if id(entry.line) not in lost)
 
-    def _remove_read(self) -> None:
-        if self._plan.remove_done:
-            for path, identity in self._read:
-                remove_file(path, identity)
-        self._read.clear()
-
 
 def _mark(entry: Entry | RejectedEntry) -> tuple[int | None, str]:
     return entry.counter, digest(entry.line)
-
-
-def _size(entry: Entry | RejectedEntry) -> int:
-    return (
-        sum(map(len, entry.row.values())) if isinstance(entry, Entry) else len(entry.line.content)
-    )

@@ -32,7 +32,7 @@ _SQL = dict(
         re.MULTILINE | re.DOTALL,
     )
 )
-_ASK_AGAIN_SECONDS = 0.1
+_LOCK_POLL_SECONDS = 0.1
 
 
 class PostgresDestination:
@@ -44,7 +44,7 @@ class PostgresDestination:
     JSON text in a column of type json, jsonb or text, and its bytes in one of type bytea.
 
     Progress and dead letters are tables ``headrace_offline_files`` and ``headrace_dead_letters``,
-    which are made when they are not there. A loader holds an advisory lock of its source, and each
+    which are created unless they exist. A loader holds an advisory lock of its source, and each
     of its transactions counts up what the one before it left, so no other can come between.
 
     Args:
@@ -126,13 +126,13 @@ class PostgresDestination:
         return LoadProgress.from_json(self._source, counters, (digest for (digest,) in uncounted))
 
     def _keep_others_out(self, connection: Connection) -> None:
-        # A host that vanished holds its lock until TCP gives up, by default for two hours.
+        # A host that vanished holds its lock until TCP times out, by default after two hours.
         connection.execute(_SQL["notice-dead-hosts"])
         deadline = time.monotonic() + self.patience_seconds
         while connection.execute(_SQL["keep-others-out"], (self._source,)).fetchone() != (True,):
             if time.monotonic() > deadline:
                 raise self._held()
-            time.sleep(_ASK_AGAIN_SECONDS)
+            time.sleep(_LOCK_POLL_SECONDS)
 
     def _held(self) -> Exception:
         """Whoever lost a connection may be kept out by what the server still has of it."""
@@ -174,8 +174,12 @@ class PostgresDestination:
         rejected = []
         run: list[Entry] = []
         for entry in batch:
-            if isinstance(entry, RejectedEntry) or self._tables.get(entry.table) is None:
-                rejected.append(entry if isinstance(entry, RejectedEntry) else _unknown(entry))
+            if isinstance(entry, RejectedEntry):
+                rejected.append(entry)
+                continue
+            if self._tables.get(entry.table) is None:
+                detail = f"no --into names table {entry.table!r}"
+                rejected.append(_rejected(entry, UNKNOWN_TABLE, detail))
                 continue
             if run and run[-1].table != entry.table:
                 rejected += self._insert_run(connection, run)
@@ -203,10 +207,6 @@ def _row(entry: Entry, table: PostgresTable) -> dict[str, bytes]:
     if row.get(BODY, b"null") != b"null" and table.columns.get(BODY) == "bytea":
         row[BODY] = b'"\\\\x' + row[BODY].hex().encode() + b'"'
     return row
-
-
-def _unknown(entry: Entry) -> RejectedEntry:
-    return _rejected(entry, UNKNOWN_TABLE, f"no --into names table {entry.table!r}")
 
 
 def _rejected(entry: Entry, reason: str, detail: str) -> RejectedEntry:

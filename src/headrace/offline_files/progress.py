@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.errors import CounterReusedError, OfflineFilesError
 
@@ -41,18 +41,20 @@ class LoadProgress:
     uncounted: frozenset[str] = frozenset()
 
     def covers(self, counter: int) -> CounterRange | None:
-        """The range that ``counter`` is in."""
+        """Returns the range that ``counter`` is in."""
         at = bisect.bisect_right(self.ranges, counter, key=lambda known: known.start) - 1
-        # The last range that begins at or before the counter is the only one that may hold it.
+        # The last range that starts at or before the counter is the only one that may hold it.
         candidate = self.ranges[at] if at >= 0 else None
         return candidate if candidate is not None and counter < candidate.end else None
 
-    def is_done(self, counter: int, digest: str) -> bool:
-        """It is done.
+    def is_done(self, counter: int | None, digest: str) -> bool:
+        """Returns whether the line of this counter, if any, and digest is done.
 
         Raises:
             CounterReusedError: if another line with this counter is.
         """
+        if counter is None:
+            return digest in self.uncounted
         covering = self.covers(counter)
         if covering is None:
             return False
@@ -78,7 +80,7 @@ class LoadProgress:
         ]
 
     def to_json(self) -> str:
-        """The ranges.
+        """Returns the ranges.
 
         Raises:
             OfflineFilesError: if there are too many to be kept in a record.
@@ -92,7 +94,7 @@ class LoadProgress:
 
     @classmethod
     def from_json(cls, source: str, text: str, uncounted: Iterable[str] = ()) -> LoadProgress:
-        """What :meth:`to_json` wrote."""
+        """Returns the progress of what :meth:`to_json` wrote."""
         ranges = tuple(CounterRange(*fields) for fields in json.loads(text))
         return cls(source, ranges, frozenset(uncounted))
 
@@ -102,16 +104,11 @@ def _merged(ranges: list[CounterRange]) -> Iterator[CounterRange]:
     last: CounterRange | None = None
     for following in ranges:
         if last is not None and following.start <= last.end:
-            last = _joined(last, following)
+            if following.end > last.end:
+                last = replace(last, end=following.end, last=following.last)
             continue
         if last is not None:
             yield last
         last = following
     if last is not None:
         yield last
-
-
-def _joined(former: CounterRange, latter: CounterRange) -> CounterRange:
-    if latter.end <= former.end:
-        return former
-    return CounterRange(former.start, latter.end, former.first, latter.last)

@@ -76,7 +76,7 @@ def load_offline_files(
     Raises:
         OfflineFilesError: if the folder or a file can't be read, or no file is there.
         ProjectError: if a topic is not declared, or has no event class.
-        SinkError: if the destination stays away, or can't take a batch.
+        SinkError: if the destination stays unreachable, or can't take a batch.
         RefusedError: if another loader of the source runs, or the counters are of two sources.
     """
     files = find_files(options.folder, options.order, options.pattern)

@@ -62,7 +62,7 @@ class FedRecord:
 
     Attributes:
         record: as its task sees it at the first attempt.
-        outcome: changes while the bench goes on.
+        outcome: changes while the bench runs.
         errors: what its attempts failed with, in order.
     """
 
@@ -141,8 +141,8 @@ class BenchInstance:
         sent: what tasks sent, without what went to retry topics.
         dead_letters: what the policy wrote.
         failing_topics: by name, the error that a send to it fails with.
-        failure: what an instance would have ended with; ``None``: it goes on.
-        is_waited_for: whatever is pending is taken for going on outside the loop.
+        failure: what an instance would have ended with; ``None``: it runs.
+        is_waited_for: whatever is pending is assumed to run outside the loop.
     """
 
     def __init__(self, worker: Worker, clock: Clock) -> None:
@@ -173,8 +173,8 @@ class BenchInstance:
         for timer in self._timers:
             timer.add_done_callback(self._check_timer)
 
-    async def begin(self, partitions: Iterable[TopicPartition]) -> None:
-        """Enters the worker's lifespan and assigns partitions, which begin at offset 0."""
+    async def start(self, partitions: Iterable[TopicPartition]) -> None:
+        """Enters the worker's lifespan and assigns partitions, which start at offset 0."""
         self._is_sharing = True
         await self._shared.enter()
         self._is_sharing = False
@@ -195,7 +195,7 @@ class BenchInstance:
         return is_at_work and (has_sockets or self.is_waited_for)
 
     async def close(self) -> None:
-        """Lets what is in process end, as a stopped instance does, and closes the tasks."""
+        """Waits for what is in process, as a stopped instance does, and closes the tasks."""
         await self.assignments.drain(self._worker.drain_timeout.total_seconds())
         for timer in self._timers:
             timer.cancel()
@@ -229,12 +229,12 @@ class BenchInstance:
         error = self.failing_topics.get(topic)
         if error is None and topic in self._origins:
             # Later, as from a topic: now, it would enter its lane within the failed attempt.
-            asyncio.get_running_loop().call_soon(self._deliver_again, content)
+            asyncio.get_running_loop().call_soon(self._deliver_retry, content)
         elif error is None:
             self.sent.append(content)
         sent.end(error)
 
-    def _deliver_again(self, content: SentRecord) -> None:
+    def _deliver_retry(self, content: SentRecord) -> None:
         """Reads a record from its retry topic; the lane holds it until it is due."""
         partition = TopicPartition(content.topic, 0)
         if partition not in self.assignments:

@@ -137,8 +137,8 @@ class SinkContract:
     def test_a_batch_that_is_repeated_adds_nothing(self, lab: SinkLab) -> None:
         driver = lab.open()
         driver.commit(written(driver, row(1)), batch(0), 0)
-        again = lab.open()
-        done = committed(again, written(again, row(1)))
+        reopened = lab.open()
+        done = committed(reopened, written(reopened, row(1)))
         if lab.sink.guarantee is not Guarantee.AT_LEAST_ONCE:
             assert (done.is_new, lab.ids()) == (False, [1])
         assert set(lab.ids()) == {1}

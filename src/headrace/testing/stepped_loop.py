@@ -20,7 +20,7 @@ _SOON_SECONDS = 0.001
 class SteppedLoop(asyncio.SelectorEventLoop):
     """Runs everything that can happen now, then stops. Its clock is moved by :meth:`advance` alone.
 
-    What goes on outside the loop takes real time: threads of ``asyncio.to_thread``, and whatever
+    What runs outside the loop takes real time: threads of ``asyncio.to_thread``, and whatever
     ``is_busy`` knows. The loop waits for it, for ``patience`` seconds without an event at most,
     before it moves its clock or stops. Timers of less than a millisecond are due at once.
 
@@ -84,7 +84,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
     def _next_wait(self, until_timer: float | None) -> float:
         """Nothing can happen now: moves the clock, stops, or returns how long to wait in fact."""
         # The clock is moved, not waited for: code that compares times before and after a pause must
-        # see it pass. What was added is taken off again in `moved`.
+        # see it pass. `moved` subtracts what was added.
         if until_timer is not None and until_timer <= _SOON_SECONDS:
             self._now += until_timer
             self._rounded_up += until_timer
@@ -108,7 +108,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
 
 
 class _IdleSelector(selectors.DefaultSelector):
-    """Waits only when the loop says so, and tells it of events."""
+    """Waits only when the loop says so, and reports events to it."""
 
     def __init__(
         self, next_wait: Callable[[float | None], float], on_event: Callable[[], None]

@@ -112,7 +112,7 @@ class WorkerBench:
         numbers = range(partitions)
         assigned = [TopicPartition(name, number) for name in self._topics for number in numbers]
         try:
-            loop.complete(instance.begin(assigned), _LIFESPAN_SECONDS)
+            loop.complete(instance.start(assigned), _LIFESPAN_SECONDS)
         except BaseException:
             self._finalizer()
             raise
