@@ -94,7 +94,14 @@ def fault_of(value: bytes | None, schema: EventSchema) -> Rejection | None:
     if not value.strip(b" \t\r\n"):
         return "empty", "the value is empty" if not value else "the value is only white space"
     try:
-        return _in_document(_document(value), schema)
+        document = json.loads(
+            value.decode(),
+            object_pairs_hook=_Members,
+            parse_constant=_not_a_constant,
+            parse_int=_integer,
+            parse_float=_Number,
+        )
+        return _in_document(document, schema)
     except UnicodeDecodeError as wrong:
         words = f"byte {value[wrong.start]:#04x} at {wrong.start} is not UTF-8"
         return "not-utf8", known_mistake(value) or words
@@ -114,16 +121,6 @@ def out_of_bounds(name: str, time_us: int, earliest_us: int, latest_us: int) -> 
     )
     sentence = f"field {name!r} is {iso_text(time_us)}, {side} accepted, {iso_text(limit_us)}"
     return "event-time-out-of-bounds", sentence
-
-
-def _document(value: bytes) -> Any:
-    return json.loads(
-        value.decode(),
-        object_pairs_hook=_Members,
-        parse_constant=_not_a_constant,
-        parse_int=_integer,
-        parse_float=_Number,
-    )
 
 
 def _not_a_constant(word: str) -> NoReturn:

@@ -22,7 +22,8 @@ def metric_lines(prefix: str, metric: Metric, samples: Iterable[Sample]) -> Iter
     yield _help(name, metric.meaning)
     yield f"# TYPE {name} {'counter' if metric.is_counter else 'gauge'}"
     for labels, value in samples:
-        yield f"{name}{_labels(labels)} {_number(value)}"
+        number = str(int(value)) if int(value) == value else f"{value:.3f}"
+        yield f"{name}{_labels(labels)} {number}"
 
 
 def state_lines(
@@ -53,10 +54,6 @@ def _labels(labels: Mapping[str, str]) -> str:
 def escaped(text: str) -> str:
     """Returns the value of a label as it stands between its quotes."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if int(value) == value else f"{value:.3f}"
 
 
 @contextlib.contextmanager

@@ -172,11 +172,6 @@ def _is_hdfs(uri: str) -> bool:
     return urlsplit(uri).scheme in _HDFS_SCHEMES
 
 
-def _temporary(path: str) -> str:
-    folder, _, name = path.rpartition("/")
-    return f"{folder}/.{name}.{uuid4().hex}.tmp"
-
-
 def _create_hdfs(hdfs: Any, path: str, content: bytes) -> None:
     temporary = _temporary_hdfs(hdfs, path, content)
     try:
@@ -189,7 +184,8 @@ def _create_hdfs(hdfs: Any, path: str, content: bytes) -> None:
 
 
 def _temporary_hdfs(hdfs: Any, path: str, content: bytes) -> str:
-    temporary = _temporary(path)
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/.{name}.{uuid4().hex}.tmp"
     with hdfs.open(temporary, "wb") as stream:
         stream.write(content)
     return temporary

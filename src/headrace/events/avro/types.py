@@ -9,7 +9,7 @@ do not use it. Where JSON can tell, it does, in the same words for every format.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import MAX_PREC
 from typing import TYPE_CHECKING, NoReturn
 
@@ -98,7 +98,11 @@ class _Fitting:
             return inner
         taken = TAKEN[field.type]
         if kind not in taken:
-            return _marked(inner, kind, field, path) if _looks_like(kind, taken) else inner
+            in_json = {_IN_JSON.get(other, "string") for other in taken}
+            is_alike = _IN_JSON.get(kind, "string") in in_json
+            base = inner if isinstance(inner, dict) else {"type": inner}
+            mark = {"logicalType": _MARK, _MARK: mismatch_of(kind, field, path)}
+            return base | mark if is_alike else inner
         if field.schema is not None:
             return inner | {"fields": self._fields(inner["fields"], field.schema, path)}
         if field.element is not None:
@@ -116,16 +120,6 @@ class _Fitting:
             else skipped_field(part)
             for part in writer
         ]
-
-
-def _looks_like(kind: str, others: Sequence[str]) -> bool:
-    """Returns whether values of ``kind`` are in JSON what those of another type are."""
-    return _IN_JSON.get(kind, "string") in {_IN_JSON.get(other, "string") for other in others}
-
-
-def _marked(schema: Schema, kind: str, field: EventField, path: str) -> Schema:
-    base = schema if isinstance(schema, dict) else {"type": schema}
-    return base | {"logicalType": _MARK, _MARK: mismatch_of(kind, field, path)}
 
 
 def mismatch_of(kind: str, field: EventField, path: str) -> Rejection:

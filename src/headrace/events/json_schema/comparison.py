@@ -244,13 +244,10 @@ def _kinds(branch: _Branch) -> list[str] | None:
         implied = [kind for key, kind in _IMPLIED.items() if any(key in part for part in branch)]
         return [*dict.fromkeys(implied)] or None
     kinds = functools.reduce(_in_both, listed)
-    if any(_is_whole(part.get("multipleOf")) for part in branch):
+    divisors = (part.get("multipleOf") for part in branch)
+    if any(isinstance(n, int | float) and n >= 1 and n % 1 == 0 for n in divisors):
         return [*dict.fromkeys("integer" if kind == "number" else kind for kind in kinds)]
     return kinds
-
-
-def _is_whole(divisor: Any) -> bool:
-    return isinstance(divisor, int | float) and divisor >= 1 and divisor % 1 == 0
 
 
 def _values(branch: _Branch) -> list[Any] | None:

@@ -140,7 +140,13 @@ def newest_values(config: ClientConfig, topic: str, count: int) -> list[bytes]:
         OffsetRange(partition, max(earliest, latest - per_partition), latest)
         for partition, (earliest, latest) in ends.items()
     ]
-    return list(_values(config, ranges))
+    reader = consumer(config, "headrace.measure")
+    try:
+        chunks = read_ranges(reader, ranges, config, silence_limit_seconds=_READ_WITHIN_SECONDS)
+        values = (record.value() for chunk in chunks for record in chunk.records)
+        return [value for value in values if value is not None]
+    finally:
+        reader.close()
 
 
 def _send(
@@ -206,17 +212,6 @@ def _consume(
         if time.perf_counter() - latest > _READ_WITHIN_SECONDS:
             raise _silent(config, "nothing can be read")
     return Run(events, size, time.perf_counter() - begin)
-
-
-def _values(config: ClientConfig, ranges: list[OffsetRange]) -> Iterator[bytes]:
-    reader = consumer(config, "headrace.measure")
-    try:
-        for chunk in read_ranges(
-            reader, ranges, config, silence_limit_seconds=_READ_WITHIN_SECONDS
-        ):
-            yield from (value for record in chunk.records if (value := record.value()) is not None)
-    finally:
-        reader.close()
 
 
 def _is_record(message: confluent_kafka.Message) -> bool:

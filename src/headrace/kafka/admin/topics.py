@@ -152,8 +152,14 @@ def plan_topics(
         state = live.get(topic.name)
         if state is None:
             changes.append(_creation(topic))
-        else:
-            changes += _drift(topic, state, (keys or {}).get(topic.name))
+            continue
+        drift = (
+            _partition_drift(topic, state.live),
+            _replication_drift(topic, state.live),
+            _key_drift(topic, state, (keys or {}).get(topic.name)),
+            _config_drift(topic, state),
+        )
+        changes += [change for change in drift if change is not None]
     return changes
 
 
@@ -245,13 +251,23 @@ def delete_topic(config: ClientConfig, topic: str) -> None:
         BrokerUnreachableError: if the brokers do not answer within 15 seconds.
         TopicChangeError: if Kafka refuses, or still shows the topic after a while.
     """
+
+    def delete(client: AdminClient) -> None:
+        timeout = REQUEST_TIMEOUT_SECONDS
+        futures = client.delete_topics([topic], operation_timeout=timeout, request_timeout=timeout)
+        futures[topic].result()
+
     try:
         with needs(config, "DELETE", f"topic {topic}"):
-            admin_request(config, lambda client: _delete(client, topic))
+            admin_request(config, delete)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicChangeError(topic, error.args[0].str()) from error
-    _await_deleted(config, topic)
+    # A broker still answers for a topic for a moment after its controller has deleted it.
+    _await_shown(
+        lambda: ", ".join(describe(config, [topic])),
+        "it was deleted, but the broker still shows it",
+    )
 
 
 def _creation(topic: Topic) -> TopicChange:
@@ -265,16 +281,6 @@ def _creation(topic: Topic) -> TopicChange:
         topic.replication,
         topic.kafka_config,
     )
-
-
-def _drift(topic: Topic, state: TopicState, known: KnownKey | None) -> list[TopicChange]:
-    changes = [
-        _partition_drift(topic, state.live),
-        _replication_drift(topic, state.live),
-        _key_drift(topic, state, known),
-        _config_drift(topic, state),
-    ]
-    return [change for change in changes if change is not None]
 
 
 def _partition_drift(topic: Topic, live: LiveTopic) -> TopicChange | None:
@@ -397,13 +403,6 @@ def _request(client: AdminClient, change: TopicChange) -> None:
         future.result()
 
 
-def _delete(client: AdminClient, topic: str) -> None:
-    timeout = REQUEST_TIMEOUT_SECONDS
-    client.delete_topics([topic], operation_timeout=timeout, request_timeout=timeout)[
-        topic
-    ].result()
-
-
 def _alteration(change: TopicChange) -> ConfigResource:
     entries = [
         ConfigEntry(
@@ -418,21 +417,19 @@ def _alteration(change: TopicChange) -> ConfigResource:
     return ConfigResource(ResourceType.TOPIC, change.topic, incremental_configs=entries)
 
 
-def _await_deleted(config: ClientConfig, topic: str) -> None:
-    """A broker still answers for a topic for a moment after its controller has deleted it."""
-    _await_shown(
-        lambda: ", ".join(describe(config, [topic])),
-        "it was deleted, but the broker still shows it",
-    )
-
-
 def _await_settings(config: ClientConfig, altered: Mapping[str, Mapping[str, str | None]]) -> None:
-    """A broker answers with the new settings a moment after its controller has taken them."""
+    """Waits until the broker answers with new settings, a moment after its controller has them."""
 
     def pending() -> str:
-        return "" if _shows(_describe_configs(config, list(altered)), altered) else names
+        configs = _describe_configs(config, list(altered))
+        is_shown = all(
+            name not in overrides if value is None else settings.get(name) == value
+            for topic, changed in altered.items()
+            for settings, overrides in [configs[topic]]
+            for name, value in changed.items()
+        )
+        return "" if is_shown else ", ".join(altered)
 
-    names = ", ".join(altered)
     if altered:
         _await_shown(pending, "settings were changed, but the broker does not show it")
 
@@ -448,15 +445,3 @@ def _await_shown(pending: Callable[[], str], reason: str) -> None:
         if time.monotonic() > deadline:
             raise TopicChangeError(topics, reason)
         time.sleep(0.05)
-
-
-def _shows(
-    configs: Mapping[str, tuple[Mapping[str, str], frozenset[str]]],
-    altered: Mapping[str, Mapping[str, str | None]],
-) -> bool:
-    return all(
-        name not in overrides if value is None else settings.get(name) == value
-        for topic, changed in altered.items()
-        for settings, overrides in [configs[topic]]
-        for name, value in changed.items()
-    )

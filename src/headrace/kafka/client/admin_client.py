@@ -36,7 +36,7 @@ class OffsetsAdminClient(AdminClient):  # type: ignore[misc]  # its types are no
         metadata = super().list_topics(timeout=timeout, **options)
         for name in list(self._known) if topic is None else [topic]:
             if name in metadata.topics:
-                self._known[name] = _known_topic(metadata.topics[name], metadata.brokers)
+                self._known[name] = _KnownTopic.of(metadata.topics[name], metadata.brokers)
             else:
                 self._known.pop(name, None)
         return metadata
@@ -92,6 +92,12 @@ class _KnownTopic:
     failure: KafkaError | None
     since: float
 
+    @classmethod
+    def of(cls, topic: TopicMetadata, brokers: Mapping[int, Any]) -> _KnownTopic:
+        """Returns a topic by its metadata, which have just come."""
+        led = {n for n, partition in topic.partitions.items() if partition.leader in brokers}
+        return cls(frozenset(topic.partitions), frozenset(led), topic.error, time.monotonic())
+
     def error(self, partition: int) -> KafkaError | None:
         """Returns why offsets of a partition can't be asked for."""
         if partition in self.led:
@@ -105,8 +111,3 @@ class _KnownTopic:
 
 
 _UNKNOWN = _KnownTopic(frozenset(), frozenset(), None, 0.0)
-
-
-def _known_topic(topic: TopicMetadata, brokers: Mapping[int, Any]) -> _KnownTopic:
-    led = {number for number, partition in topic.partitions.items() if partition.leader in brokers}
-    return _KnownTopic(frozenset(topic.partitions), frozenset(led), topic.error, time.monotonic())

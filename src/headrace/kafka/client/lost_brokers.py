@@ -1,8 +1,8 @@
 """Whether an idle consumer has lost its brokers for good.
 
-Brokers that the controller takes for dead are not in the metadata. A consumer that is told of none
-may forget every broker and not go back to its bootstrap servers (librdkafka's issue 5301). It then
-asks no broker any more, and reports no error.
+Brokers that the controller takes for dead are not in the metadata. A consumer whose metadata names
+none may forget every broker and not return to its bootstrap servers (librdkafka's issue 5301). It
+then asks no broker any more, and reports no error.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from headrace.kafka.client.clients import ALWAYS_THERE, ClientConfig, non_producer_settings
 
 _LOG = logging.getLogger("headrace.kafka")
+# A topic without traffic looks the same, and a check of it costs one request: so it is rare.
 IDLE_SECONDS = 30.0
 
 
@@ -50,8 +51,8 @@ class IdleCheck:
     def check(self, client: confluent_kafka.Consumer, *, has_received: bool) -> None:
         """Checks an idle client every :data:`IDLE_SECONDS`: it may have lost its brokers.
 
-        To be called after each read, with whether it gave anything. A check takes milliseconds,
-        while brokers are away 7 s, and once 19 s before the error.
+        Call it after each read, with whether it gave anything. A check takes milliseconds; while
+        brokers are unreachable it takes 7 s, and before the error 19 s.
 
         Raises:
             BrokersLostError: if it has, and brokers answer another client.
@@ -59,12 +60,10 @@ class IdleCheck:
         if has_received:
             self._idle_since = time.monotonic()
         elif time.monotonic() - self._idle_since >= IDLE_SECONDS:
-            self._check_idle(client)
-
-    def _check_idle(self, client: confluent_kafka.Consumer) -> None:
-        if has_lost_brokers(self._config, client, self._timing):
-            raise BrokersLostError("the client reaches no broker, though brokers answer another")
-        self._idle_since = time.monotonic()
+            if has_lost_brokers(self._config, client, self._timing):
+                reason = "the client reaches no broker, though brokers answer another"
+                raise BrokersLostError(reason)
+            self._idle_since = time.monotonic()
 
 
 def has_lost_brokers(

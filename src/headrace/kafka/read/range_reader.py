@@ -227,7 +227,9 @@ class _Reading:
             (partition,) = self._positions
             yield from self._within(partition, got)
             return
-        for (topic, number), messages in itertools.groupby(got, _place):
+        for (topic, number), messages in itertools.groupby(
+            got, lambda message: (message.topic(), message.partition())
+        ):
             yield from self._within(TopicPartition(topic, number), list(messages))
 
     def _within(self, partition: TopicPartition, got: Sequence[Message]) -> Iterator[Chunk]:
@@ -282,7 +284,3 @@ class _Reading:
             silence = f"no record for {self._silence_limit:.0f} s while reading {read}"
             reason = f"{silence}; {self._last_error}" if self._last_error else silence
             raise BrokerUnreachableError(self._config.get("bootstrap.servers", ""), reason)
-
-
-def _place(message: Message) -> tuple[str, int]:
-    return message.topic(), message.partition()

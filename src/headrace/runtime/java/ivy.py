@@ -62,20 +62,16 @@ def start(
     (work / "ivy.xml").write_text(_MODULE.format(dependencies="\n".join(lines)))
     with (work / "ivy.log").open("wb") as log:
         return subprocess.Popen(
-            _command(java, work),
+            [
+                *(str(java.executable), "-Xmx256m", f"-Divy.default.ivy.user.dir={work / 'user'}"),
+                *("-jar", str(spark_jar("ivy")), "-settings", str(work / "settings.xml")),
+                *("-ivy", str(work / "ivy.xml"), "-confs", "default"),
+            ],
             env=child_environ(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-
-
-def _command(java: Java, work: Path) -> list[str]:
-    return [
-        *(str(java.executable), "-Xmx256m", f"-Divy.default.ivy.user.dir={work / 'user'}"),
-        *("-jar", str(spark_jar("ivy")), "-settings", str(work / "settings.xml")),
-        *("-ivy", str(work / "ivy.xml"), "-confs", "default"),
-    ]
 
 
 def why_missing(work: Path, coordinates: Coordinates) -> str:

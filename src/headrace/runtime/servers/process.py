@@ -63,19 +63,13 @@ class ProcessIdentity:
     def alive(self) -> bool:
         """This very process still runs (or is stopped by a signal)."""
         # A child that ended keeps its entry in /proc until its parent has asked for its exit code.
-        _reap(self.pid)
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, os.WNOHANG)
         return ProcessIdentity.of(self.pid) == self
 
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 msgspec.json.Decoder(ProcessIdentity)
-
-
-def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return
 
 
 def _stands_still(pid: int) -> bool:
