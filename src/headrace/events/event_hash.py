@@ -1,7 +1,7 @@
 """64-bit hashes of event ids, of a whole column at once.
 
-The hash is part of the ledger's format, and tells rows apart in tables that are unique. It is made
-of integer arithmetic modulo 2^64 on the UTF-8 bytes of an id, so it is the same in every version
+The hash is part of the ledger's format, and distinguishes rows in unique tables. It is made of
+integer arithmetic modulo 2^64 on the UTF-8 bytes of an id, so it is the same in every version
 and on every machine. No library has a hash of columns that promises as much: polars and pandas
 reserve the right to change theirs. With ``GAMMA``, ``M1`` and ``M2`` the constants of SplitMix64
 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014)::

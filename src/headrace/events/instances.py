@@ -55,7 +55,7 @@ class EventReader(Protocol):
     def needs_lookup(self, value: bytes | None, headers: Headers = ()) -> bool:
         """Returns whether reading ``value`` makes requests to the schema registry.
 
-        They block, for up to 20 seconds while the registry is away: too long for an event loop.
+        They block, up to 20 seconds while the registry is unreachable: too long for an event loop.
         """
         ...
 
@@ -79,7 +79,7 @@ def event_reader(
 
     Args:
         topic: whose event class, format and bounds count.
-        clock: tells the time of day, in seconds, which late bounds are counted from.
+        clock: gives the time of day, in seconds, from which late bounds are counted.
         schemas: by which the values of an Avro topic are read.
         protobuf: by which the values of a Protobuf topic are read.
 

@@ -135,7 +135,7 @@ def _not_json(wrong: json.JSONDecodeError) -> Rejection:
     if wrong.doc in _CONSTANTS:
         return "not-json", f"the value is not JSON: it holds {wrong.doc}"
     if wrong.msg == "Extra data":
-        return "trailing-data", f"the value goes on after its first JSON value, at {wrong.pos}"
+        return "trailing-data", f"the value continues after its first JSON value, at {wrong.pos}"
     return "not-json", f"the value is not JSON: {wrong.msg}, at {wrong.pos}"
 
 

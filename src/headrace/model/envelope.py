@@ -18,7 +18,7 @@ Delivery and crashes: as the sink of the pipeline says. An envelope is never div
 batches, and a repeated batch gives each of its events the same place: offset and event index.
 
 Bad input: an event that can't be processed becomes a dead letter of its own, with its own bytes and
-its event index; the others of its envelope go on. An envelope that can't be divided into events
+its event index; the others of its envelope continue. An envelope that can't be divided into events
 becomes a dead letter as a whole, with the bytes of the record. Both are written once, also when
 their batch is repeated. An array without events is no mistake: it gives nothing.
 
@@ -30,8 +30,8 @@ envelope-too-large more than ``max_bytes`` bytes once it is decompressed, or onc
                    are in every event
 too-many-events    more than ``max_events`` events
 empty              nothing, or nothing but white space, where an array or an object is expected
-not-json           malformed or cut off, so that its events can't be told apart
-too-deep           nested so deep that its events can't be told apart
+not-json           malformed or cut off, so that its events can't be separated
+too-deep           nested so deep that its events can't be separated
 not-an-array       JSON, but no array where the events are expected
 not-an-object      JSON, but no object where one is expected
 missing-events     an object without the field of its events

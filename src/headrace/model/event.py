@@ -150,7 +150,7 @@ class EventSchema:
     def find(self, path: str) -> EventField | None:
         """Returns the field at a path such as ``repo.full_name``; ``None`` if there is none.
 
-        A path goes through structs, not into lists and maps.
+        A path leads through structs, not into lists and maps.
         """
         name, dot, rest = path.partition(".")
         for field in self.fields:
@@ -192,7 +192,7 @@ class UnsupportedFieldError(TypeError):
         super().__init__(f"{event}.{field}: {annotation!r} {reason}")
 
 
-# EpochMillis and datetime are told apart by identity: one is a subclass of the other.
+# EpochMillis and datetime are distinguished by identity: one is a subclass of the other.
 _SCALARS: dict[object, FieldType] = {
     str: FieldType.STRING,
     int: FieldType.LONG,

@@ -73,7 +73,7 @@ class ByAccount:
     """Partitions by account; one too large for a partition is spread over several, by windows.
 
     All events of an account and a window lie in one partition, in their order. A new ``Spread``
-    counts for the windows that begin at or after its ``since``, so growing and shrinking never
+    counts for the windows that start at or after its ``since``, so growing and shrinking never
     divides a window.
 
     Attributes:

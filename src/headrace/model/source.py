@@ -12,7 +12,7 @@ from headrace.model.topic import Topic
 
 
 class Start(enum.StrEnum):
-    """The place at which a pipeline without a checkpoint begins.
+    """The place at which a pipeline without a checkpoint starts.
 
     COMMITTED: the consumer group's committed offsets, the earliest where there are none.
     """
@@ -56,7 +56,7 @@ class Source:
 
     Attributes:
         topic: the declared topic.
-        start: where to begin when there is no checkpoint.
+        start: where to start when there is no checkpoint.
         metadata: columns of the Kafka record to add, see :class:`Metadata`.
         min_tasks: split ranges until a batch has at least this many tasks (0: one per partition);
             order inside a partition is then kept inside each sub-range only. Not together with
@@ -89,7 +89,7 @@ class BatchLimits:
     """
 
     max_records: int = 1_000_000
-    # Half a gigabyte: what a crash makes a pipeline read and write once more.
+    # Half a gigabyte: what a crash makes a pipeline read and write a second time.
     max_bytes: int = 512 * 1024 * 1024
     max_wait: timedelta = timedelta(seconds=1)
 

@@ -52,7 +52,7 @@ class Topic(DeclaredValue):
         earliest_event_time: events before it are rejected.
         latest_ahead: events further than this ahead of the clock are rejected.
         config: further topic settings by Kafka's own names, as strings.
-        spool: while Kafka is away, ingest keeps events on its own disk and answers 202.
+        spool: while Kafka is unreachable, ingest keeps events on its own disk and answers 202.
         partitioning: which partition ingest sends an event to; by its key where nothing is said.
     """
 

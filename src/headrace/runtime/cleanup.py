@@ -1,4 +1,4 @@
-"""What failed work has written is deleted, and the failure stays the error that is raised."""
+"""Deletes partial output on failure, and raises the original error again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOG = logging.getLogger("headrace.runtime")
 def cleaning_up_after_failure(*cleanups: Callable[[], object]) -> Iterator[None]:
     """Calls every one of ``cleanups`` if the body raises, and raises the body's error again.
 
-    What failed often keeps the cleanup from succeeding too, such as a server that is away. A
+    What failed often keeps the cleanup from succeeding too, such as a server that is down. A
     cleanup that raises is logged: in place of the error it would hide why the work failed, and
     whether it is worth waiting for. Nothing depends on it: what is left is in no commit.
     """

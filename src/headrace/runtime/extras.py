@@ -1,6 +1,6 @@
 """The optional dependencies of headrace, by the extra that installs them.
 
-A base install runs workers and producers. Each other part asks for its extra before it begins: a
+A base install runs workers and producers. Each other part asks for its extra before it starts: a
 command by ``extra=`` of ``headrace.cli.session.command``, what an option or a setting switches on
 by :func:`require_extra`. So a missing package is named before anything is connected or started, and
 no import fails in the middle of a batch.

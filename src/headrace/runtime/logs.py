@@ -41,7 +41,7 @@ _SUBJECT: ContextVar[Subject | None] = ContextVar("subject", default=None)
 def logging_about(subject: Subject) -> Iterator[None]:
     """Names ``subject`` in every line that is logged in this context.
 
-    Threads and processes begin without one: name it again where they begin.
+    New threads and processes have none: name it again where they start.
     """
     token = _SUBJECT.set(subject)
     try:

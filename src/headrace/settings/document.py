@@ -17,7 +17,7 @@ KeyPath = tuple[str, ...]
 Scalar = TypeVar("Scalar", str, int, float, bool)
 
 _PLACEHOLDER = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
-# tomllib tells no lines, so these find tables and keys in the text once more. A line that they
+# tomllib reports no lines, so these find tables and keys in the text again. A line that they
 # miss costs no more than the place of a problem: it is shown at the table around it.
 _HEADER = re.compile(r"^\s*\[\[?(?P<path>[^\[\]]+)\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(
@@ -265,7 +265,7 @@ class Table:
                 return resolved
             if resolved != value:  # a number can only come from a placeholder as text
                 value = _number(resolved, kind)
-        # TOML tells `5` from `5.0`, people do not. `isinstance` would take true for the number 1.
+        # People write `5` for `5.0`, which TOML distinguishes. `isinstance` would take true for 1.
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:

@@ -51,7 +51,7 @@ def _check_credentials(s3: Table, settings: S3Settings, environ: Mapping[str, st
             "access_key_id and secret_access_key that it belongs to",
         )
     elif settings.access_key_id and settings.session_token is None:
-        # Neither client can be told to send no token: AWS refuses an empty one.
+        # Neither client has a setting to send no token: AWS refuses an empty one.
         for variable in filter(environ.get, _TOKEN_VARIABLES):
             s3.report(
                 "access_key_id",

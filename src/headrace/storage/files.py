@@ -252,7 +252,7 @@ def delete(uri: str, options: Options = NO_OPTIONS) -> None:
 
 
 def delete_files(folder: str, names: Iterable[str], options: Options = NO_OPTIONS) -> None:
-    """Delete files below ``folder``; those that are gone already are no error."""
+    """Delete files below ``folder``; those that do not exist are no error."""
     if is_s3(folder):
         s3.delete(folder, names, options)
         return

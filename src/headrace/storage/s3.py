@@ -72,7 +72,7 @@ _NO_TARGET = "redirect without LOCATION"  # the client's text; S3 names no addre
 # Another write of the object is under way, says the server: nothing is written, nor need anything
 # be there. The client takes it for an object that is there.
 _IN_CONFLICT = "<Code>ConditionalRequestConflict</Code>"
-# Without an answer of the server: no credentials, or a machine's service of them that is away.
+# Without an answer of the server: no credentials, or a machine's service of them is unreachable.
 _REFUSED = re.compile(r"40[13] (Forbidden|Unauthorized)|credential|metadata")
 _ADDRESS = re.compile(r"\b(https?|s3)://\S+")
 

@@ -2,9 +2,10 @@
 
 An Avro value is read as the JSON text of an event, in which bytes, dates and decimals are strings:
 a ``str`` would take them all. So where a field does not take a type of the writer's schema, and
-JSON can't tell, the type is marked in the schema, and fastavro calls :func:`_mismatch` with each of
-its values. Values of other types cost nothing, and a branch of a union does no harm in records that
-do not use it. Where JSON can tell, it does, in the same words for every format.
+JSON can't show it, the type is marked in the schema, and fastavro calls :func:`_mismatch` with each
+of its values. Values of other types cost nothing, and a branch of a union does no harm in records
+that do not use it. Where JSON can show it, the parser rejects them, in the same words for every
+format.
 """
 
 from __future__ import annotations

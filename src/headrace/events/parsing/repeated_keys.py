@@ -1,7 +1,7 @@
 """Members of a JSON object that are repeated: the last value counts, whatever the others are.
 
 The parser checks each of them, since it does not know which is the last. So a record that it has
-rejected is read once more, if nothing is wrong with the last ones.
+rejected is read a second time, if nothing is wrong with the last ones.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _ESCAPED_CHARACTER = rb"\u0000"
 
 @dataclass
 class UnsplittableError(Exception):
-    """The events of a text can't be told apart.
+    """A text can't be divided into its events.
 
     Attributes:
         reason: ``not-json``, ``too-deep`` or ``too-many-events``.
@@ -71,7 +71,7 @@ def split_array(text: bytes, max_events: int, max_lenient_bytes: int) -> list[by
     r"""Returns the text of each element of a JSON array; parses none.
 
     NaN, Infinity and halves of surrogate pairs (``\ud800``) are not JSON, but the element that
-    holds them can be told from the others, so it is returned as it is.
+    holds them can be separated from the others, so it is returned as it is.
 
     Args:
         text: begins with ``[``.
@@ -158,7 +158,7 @@ def _decoder_of(max_events: int) -> Callable[[bytes | bytearray], list[msgspec.R
     """Reads the elements of an array, and refuses it at the first that is too many.
 
     A decoder of lists makes all elements of an array before it looks at their number; one of
-    structs does not go on after the last field.
+    structs stops after the last field.
     """
     fields: list[Any] = [(f"e{place}", msgspec.Raw, _NOTHING) for place in range(max_events)]
     struct = msgspec.defstruct("Elements", fields, array_like=True, forbid_unknown_fields=True)

@@ -30,7 +30,7 @@ _READ_WITHIN_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Bounds:
-    """The limits of a run, whichever is reached first; it waits for what was begun."""
+    """The limits of a run, whichever is reached first; requests that were sent are waited for."""
 
     seconds: float
     most_bytes: int = 128 * 1024 * 1024
@@ -182,7 +182,7 @@ def _confirm(config: ClientConfig, sender: confluent_kafka.Producer) -> None:
 
 
 def _first(config: ClientConfig, reader: confluent_kafka.Consumer) -> confluent_kafka.Message:
-    """The connection is not what is measured: the time begins with the first record."""
+    """Waits for the first record: the connection is not what is measured."""
     deadline = time.monotonic() + _READ_WITHIN_SECONDS
     while time.monotonic() < deadline:
         message = reader.poll(_POLL_SECONDS)

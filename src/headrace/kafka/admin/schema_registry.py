@@ -164,7 +164,7 @@ class SchemaRegistry:
 
     Args:
         settings: where it is.
-        clock: tells seconds, for ids that the registry does not know.
+        clock: gives seconds, for ids that the registry does not know.
     """
 
     def __init__(

@@ -32,14 +32,14 @@ class Meaning(enum.Enum):
     TRUNCATED: the log was cut after a position that was read.
     DAMAGED: the records can't be read: a wrong checksum, or a compression that can't be undone.
     INVALID_RECORD: the record itself is at fault, so that no retry of it can succeed.
-    INVALID_TOPIC: the topic takes no such records from anybody, until an operator changes it.
+    INVALID_TOPIC: the topic takes no such record from any client, until an operator changes it.
     PURGED: this client gave the record up before it was acknowledged; it may be written.
-    FENCED: another producer has begun with the transactional id.
+    FENCED: another producer has started with the transactional id.
     REBALANCING: the group is between two assignments; a commit succeeds after it.
     EVICTED: the group does not count this consumer as a member any more.
     ID_IN_USE: another member has the ``group.instance.id``.
     NO_GROUP: there is no group of that name.
-    METADATA_TOO_LARGE: the offsets were not committed, since what is to stand beside is too long.
+    METADATA_TOO_LARGE: the offsets were not committed, since the metadata beside them is too long.
     FATAL: the client can't be used any more, such as one whose id another member has taken.
     PERMANENT: anything else; a retry does not help.
     """
@@ -90,7 +90,7 @@ _NAMES = {
         "BROKER_NOT_AVAILABLE",
         "REQUEST_TIMED_OUT",
     ),
-    # Those that Kafka's own client takes for retriable, and librdkafka's for a broker that goes.
+    # Those that Kafka's own client takes for retriable, and librdkafka's for a broker that leaves.
     Meaning.TRANSIENT: (
         "_DESTROY_BROKER",
         "_RETRY",
@@ -215,8 +215,8 @@ def delivery_failure(error: KafkaError | None, message: Message) -> KafkaError |
 def needs(config: Mapping[str, str], operation: str, resource: str) -> Iterator[None]:
     """Names the missing ACL when the block inside fails for want of one.
 
-    ``resource`` begins with its kind. An error about another kind passes through, so that these
-    blocks can be nested.
+    ``resource`` begins with its kind. An error about another kind is raised as it is, so that
+    these blocks can be nested.
 
     Raises:
         AuthorizationError: if the brokers forbid ``operation``.
@@ -241,7 +241,7 @@ def forbidden(config: Mapping[str, str], operation: str, resource: str) -> Autho
 
 
 def principal(config: Mapping[str, str]) -> str:
-    """Returns the principal of clients with ``config``, as far as the settings tell it."""
+    """Returns the principal of clients with ``config``, as far as the settings name it."""
     if config.get("sasl.username"):
         return f"User:{config['sasl.username']}"
     if "sasl" in config.get("security.protocol", "").lower():

@@ -27,7 +27,7 @@ MESSAGE_TIMEOUT_MS = 180_000
 ALWAYS_THERE = "__consumer_offsets"
 """The topic to fetch metadata of: a request for another name might create that topic."""
 
-# A range has an end that librdkafka does not know of: what it has fetched beyond is thrown away.
+# A range has an end that librdkafka does not know of: what it has fetched beyond is discarded.
 _BULK_READING = {
     "fetch.message.max.bytes": "1048576",
     "queued.min.messages": "50000",

@@ -53,7 +53,7 @@ class DeadLetterLimiter:
     """Stops a pipeline or an instance of a worker that writes too many dead letters.
 
     It counts every record once: by :meth:`count`, and by :meth:`count_run` within its partition;
-    or by :meth:`accept` and :meth:`reject`, which do both for a single record. Counts begin at zero
+    or by :meth:`accept` and :meth:`reject`, which do both for a single record. Counts start at zero
     with each start. What is counted is not written yet, so nothing is written beyond the limit.
 
     - A run of bad records in a partition ends at its first good one, in whichever batch that is.

@@ -1,4 +1,4 @@
-"""Replay of dead letters: each record goes back to its topic once, for those that rejected it.
+"""Replay of dead letters: each record is sent to its topic again, once, for those that rejected it.
 
 A record that several pipelines and workers refused has a dead letter of each; it is sent once,
 with a header that names them, and all other readers of the topic leave it out.
@@ -119,8 +119,9 @@ def replay(
 ) -> Replay:
     """Sends the selected dead letters of ``topic`` (the origin's name) back to it.
 
-    Each goes to its own partition with its key, value, headers, a count of its replays and the
-    names of those who refused it. An event of an envelope goes alone, in an envelope of its own.
+    Each is sent to its own partition with its key, value, headers, a count of its replays and the
+    names of the consumers that rejected it. An event of an envelope is sent in an envelope of its
+    own.
     Those of rows that a sink rejected and of lines of offline files stay: they never were records
     of the topic.
 
@@ -290,7 +291,7 @@ class _Sending:
         """Sends between two commits: where records can be, then that they were replayed.
 
         Raises:
-            ReplayRefusedError: if brokers do not take what is to be remembered; nothing was sent.
+            ReplayRefusedError: if brokers do not take what must be remembered; nothing was sent.
             ReplayedRecordError: if Kafka refuses a record; those that it took are remembered.
         """
         live = describe(self.config, [self.topic]).get(self.topic)
@@ -301,6 +302,9 @@ class _Sending:
         longest = max(len(partition.metadata) for partition in self._memory(records, ends))
         if longest > max_bytes:
             raise ReplayRefusedError(self.topic, longest)
+        # First the commit, then the records: after a crash between the two, readers look for
+        # replayed records where there are none. In the other order they would process records
+        # that are meant for others.
         self.member.commit(opened_windows(self.config, self.topic, live.all_partitions))
         failures = self._send([_original(record, live, self.wrap) for record in records])
         sent = [record for index, record in enumerate(records) if index not in failures]

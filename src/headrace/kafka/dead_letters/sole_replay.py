@@ -3,7 +3,7 @@
 A replay reads what was replayed before, sends, and commits what is replayed now. It is a member of
 ``headrace.replay.<topic>`` meanwhile: brokers accept commits of members only, so that no other
 replay can overwrite what this one read. Members read nothing; the replay that is assigned the first
-partition of the dead-letter topic goes on, any other is refused.
+partition of the dead-letter topic continues, any other is refused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SoleReplay:
         self._consumer = consumer(config, self._group, _MEMBERSHIP)
 
     def join(self) -> None:
-        """Returns once no other replay of the topic can begin.
+        """Joins the group; returns once no other replay of the topic can start.
 
         Raises:
             ReplayRunningError: if another replay is running.
@@ -71,7 +71,7 @@ class SoleReplay:
         """Commits ``offsets`` with their metadata, as the member that joined.
 
         Raises:
-            SinkError: if the group has evicted this member; another replay may have begun.
+            SinkError: if the group has evicted this member; another replay may have started.
             BrokerUnreachableError: if the brokers do not answer.
         """
         try:
@@ -110,7 +110,7 @@ class SoleReplay:
 
 @contextmanager
 def sole_replay(config: ClientConfig, topic: str) -> Iterator[SoleReplay]:
-    """Keeps every other replay of ``topic`` (the origin's name) away while it lasts.
+    """Prevents every other replay of ``topic`` (the origin's name) while it lasts.
 
     Raises:
         ReplayRunningError: if another replay is running.

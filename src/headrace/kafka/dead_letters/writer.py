@@ -20,7 +20,7 @@ from headrace.kafka.write.sending import send_each
 from headrace.model import DeadLetter, TopicPartition
 
 CanRepeat = Callable[[TopicPartition, int], bool]
-"""Whether the record at an offset of a partition may be rejected once more."""
+"""Whether the record at an offset of a partition may be rejected a second time."""
 _Place = tuple[TopicPartition, int, int]
 
 

@@ -17,7 +17,7 @@ LAYOUT_FILE = "cluster.json"
 MAX_BROKERS = 3  # the quorum survives the loss of one; more would prove nothing else
 
 # Longer than a busy machine stands still: the controller would take all brokers for dead, and
-# librdkafka forgets its brokers when it is told of none (its issue 5301). But a broker that was
+# librdkafka forgets its brokers when metadata name none (its issue 5301). But a broker that was
 # killed registers again only after its session.
 _LONE_SESSION_MS = "15000"
 _SESSION_MS = "9000"  # Kafka's own: the time until another broker takes over

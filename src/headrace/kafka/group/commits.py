@@ -46,7 +46,7 @@ class Commits:
     the coordinator answers nothing on this connection until the rebalance has ended, which may
     take the whole session of a member that was killed.
 
-    ``answer`` is to be the consumer's ``on_commit``. It is called within ``poll``, ``consume`` and
+    ``answer`` must be the consumer's ``on_commit``. It is called within ``poll``, ``consume`` and
     ``close``, once for each commit, also for those that failed.
     """
 

@@ -25,12 +25,12 @@ SESSION_SECONDS = 10
 """After so long a silence of a member, its partitions go to others."""
 
 Changed = Callable[[set[TopicPartition]], None]
-"""Called with partitions that come or go."""
+"""Called with partitions that are assigned, revoked or lost."""
 
 _LOG = logging.getLogger("headrace.kafka")
 _COMMITTED_SECONDS = 2.0
 _LEAVE_SECONDS = 5.0
-_MAX_POLL_SECONDS = 3600  # a call may wait for brokers; a process that froze, heartbeats tell
+_MAX_POLL_SECONDS = 3600  # a call may wait for brokers; a frozen process misses heartbeats
 _WAITED_FOR = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.EVICTED, Meaning.END})
 _CONFIG = {
     "enable.auto.commit": "false",
@@ -59,7 +59,7 @@ class GroupMember:
         topics: whose partitions the members share.
         on_assigned: called with partitions that are new here.
         on_revoked: called before partitions go to another member.
-        on_lost: called when they are gone already.
+        on_lost: called when other members may own them already.
     """
 
     def __init__(

@@ -55,11 +55,11 @@ class ConsumerGroup:
 
 
 def leave_group(member: confluent_kafka.Consumer, seconds: float) -> None:
-    """Tells the group that ``member`` leaves; returns when it knows, or after ``seconds``.
+    """Leaves the group with ``member``; returns when the group knows, or after ``seconds``.
 
-    ``close`` alone does not always tell it: not while a rebalance is on its way and, with a
+    ``close`` alone does not always report it: not while a rebalance is on its way and, with a
     cooperative assignor, not without partitions. The group would then count this member until its
-    session has ended. A client that has unsubscribed tells it, and has no id after that.
+    session has ended. A client that unsubscribes reports it, and has no id after that.
     """
     member.unsubscribe()
     deadline = time.monotonic() + seconds

@@ -28,7 +28,7 @@ _RETRY_DELAY_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class StartPosition:
-    """The offset at which a partition begins that was assigned to a member.
+    """The offset from which a member reads a partition that it was assigned.
 
     Attributes:
         partition: of a topic.
@@ -46,7 +46,7 @@ class StartPosition:
 
 
 class StartPositions:
-    """Asks the cluster where partitions begin, again while brokers are away.
+    """Fetches the start offsets of partitions, retrying while brokers are unreachable.
 
     Args:
         config: of the cluster.
@@ -63,7 +63,7 @@ class StartPositions:
         Raises:
             BrokerUnreachableError: if no broker answers for two minutes.
             TopicMissingError: if no broker knows a topic for ten seconds.
-            KafkaException: if the cluster refuses to tell.
+            KafkaException: if the cluster refuses the request.
         """
         began = time.monotonic()
         while not self._is_closing():
@@ -90,7 +90,7 @@ class StartPositions:
             return []
         committed = _committed(consumer, partitions, self._config)
         # Only of these: all partitions of the member wait for the answer, which a partition
-        # without a leader may delay. An offset that is there no more, the first fetch reports.
+        # without a leader may delay. The first fetch reports an offset that was deleted.
         new = [partition for partition, offset in committed.items() if offset.offset < 0]
         marks = watermarks(self._config, new)
         ids = self._topic_ids({partition.topic for partition in committed})

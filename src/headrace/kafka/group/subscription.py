@@ -38,7 +38,7 @@ _PREFETCH = {
     "fetch.wait.max.ms": "100",
 }
 _SHORT_SECONDS = 0.5
-# The consumer goes on by itself: it connects, asks for the leaders and joins the group again.
+# The consumer recovers by itself: it connects, asks for the leaders and joins the group again.
 _TRANSIENT = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.EVICTED})
 
 
@@ -99,7 +99,7 @@ class Taken(NamedTuple):
     ends: list[tuple[TopicPartition, int]]
 
 
-class _Begin(NamedTuple):
+class _Starting(NamedTuple):
     """The first offset to read of a partition of which nothing was read yet.
 
     Attributes:
@@ -117,11 +117,11 @@ class Subscription:
     Args:
         config: of the cluster.
         membership: which group, and how.
-        pauses: the partitions that are not to be read for now.
+        pauses: the partitions that must not be read for now.
         on_assigned: called within ``take`` with partitions that are new here.
         on_revoked: called within ``take`` and ``close`` before partitions go to another member;
             what it gives is committed first.
-        on_lost: called within ``take`` when they are gone already.
+        on_lost: called within ``take`` when other members may own them already.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Subscription:
         self._id_until = 0.0
         self._moved: set[TopicPartition] = set()
         self._assigned: set[TopicPartition] = set()
-        self._begins: dict[TopicPartition, _Begin] = {}
+        self._starting: dict[TopicPartition, _Starting] = {}
         self._paused: frozenset[TopicPartition] = frozenset()
         self._starts = StartPositions(config, membership.group, lambda: self._closing)
         self._commits = Commits(membership.group)
@@ -164,7 +164,7 @@ class Subscription:
             CommittedOffsetError: if a position is not in the topic any more.
             WorkerTruncatedError: if a log was truncated before a position.
             TopicMissingError: if a topic was deleted.
-            BrokerUnreachableError: if no broker told for two minutes where new partitions begin.
+            BrokerUnreachableError: if start offsets could not be fetched for two minutes.
             InstanceIdInUseError: if another member has the id.
             BrokersLostError: if the client has lost its brokers; only a new one helps.
             KafkaException: if an error is permanent.
@@ -187,7 +187,7 @@ class Subscription:
     def _poll(self, max_records: int, seconds: float) -> list[confluent_kafka.Message]:
         """Polls one by one: a batch would be filled while rebalances are called back.
 
-        Records that were in a batch before a rebalance and records after it can't be told apart,
+        Records that were in a batch before a rebalance and records after it can't be distinguished,
         and the client's own position may then be before or beyond the records that it gave.
         """
         taken: list[confluent_kafka.Message] = []
@@ -200,7 +200,7 @@ class Subscription:
                 ]
             if message is None or self._closing:
                 break
-            if self._begins and self._is_sought(message):
+            if self._starting and self._is_sought(message):
                 continue
             taken.append(message)
         return taken
@@ -210,22 +210,22 @@ class Subscription:
 
         With the epoch of the start, for the client compares the log when it seeks, and not always
         when it is assigned a partition. And where the message is not at the start, but only once:
-        records that were compacted away and markers of transactions never come. What the client
+        compacted records and markers of transactions never come. What the client
         skipped would be taken for such, and its offsets would be committed.
         """
         partition, error = TopicPartition.of(message), message.error()
-        if partition not in self._begins or not (error is None or _is_end(message)):
+        if partition not in self._starting or not (error is None or _is_end(message)):
             return False
-        begin, offset = self._begins.pop(partition), message.offset()
+        begin, offset = self._starting.pop(partition), message.offset()
         start, first = begin.start.offset, begin.came_first
         if first is None and (offset > start or begin.start.epoch >= 0):
-            self._begins[partition] = begin._replace(came_first=offset)
+            self._starting[partition] = begin._replace(came_first=offset)
             [again] = _at({partition: begin.start})
             self._consumer.seek(again)
             return True
         if first is not None and offset < first:
             _LOG.warning(
-                "%s: %s was to begin at %d, the client began at %d; read again from %d",
+                "%s: %s should start at %d, the client started at %d; read again from %d",
                 self._membership.group,
                 partition,
                 start,
@@ -281,7 +281,9 @@ class Subscription:
     def _assign(self, consumer: confluent_kafka.Consumer, assigned: list[Any]) -> None:
         self._moved.update(map(partition_of, assigned))
         starts = self._starts.of(consumer, assigned)
-        if self._closing:  # they go at once; to ask where they begin would have no answer
+        if (
+            self._closing
+        ):  # they are revoked at once; a request for their starts would have no answer
             consumer.incremental_assign(
                 _at(dict.fromkeys(map(partition_of, assigned), Seen(OFFSET_END)))
             )
@@ -289,16 +291,16 @@ class Subscription:
         begins = {start.partition: Seen(start.position, start.epoch) for start in starts}
         self._log("assigned", {partition: start.offset for partition, start in begins.items()})
         consumer.incremental_assign(_at(begins))
-        self._begins.update({partition: _Begin(start) for partition, start in begins.items()})
+        self._starting.update({partition: _Starting(start) for partition, start in begins.items()})
         self._assigned.update(begins)
         self._on_assigned(starts)
         self._switch(consumer)
 
     def _revoke(self, consumer: confluent_kafka.Consumer, revoked: list[Any]) -> None:
-        """Commits offsets before the request that gives the partitions away is sent.
+        """Commits offsets before the request that hands over the partitions is sent.
 
         Both go to the coordinator over one connection. Waiting for the answer would stop all
-        other partitions for as long as the coordinator is slow or away.
+        other partitions for as long as the coordinator is slow or unreachable.
         """
         commits = self._on_revoked(list(map(partition_of, revoked)))
         if commits:
@@ -318,19 +320,21 @@ class Subscription:
         self,
         why: str,
         consumer: confluent_kafka.Consumer,
-        gone: Mapping[TopicPartition, int | None],
+        revoked: Mapping[TopicPartition, int | None],
     ) -> None:
         """Forgets partitions: when they come back, they are not paused, and have a new start."""
-        self._log(why, gone)
-        self._moved.update(gone)
-        self._assigned.difference_update(gone)
-        self._begins = {
-            partition: begin for partition, begin in self._begins.items() if partition not in gone
+        self._log(why, revoked)
+        self._moved.update(revoked)
+        self._assigned.difference_update(revoked)
+        self._starting = {
+            partition: begin
+            for partition, begin in self._starting.items()
+            if partition not in revoked
         }
-        # The client keeps the pause of a partition that goes, and applies it when it comes back.
-        self._paused = self._paused.difference(gone)
-        consumer.resume(client_partitions(gone))
-        consumer.incremental_unassign(client_partitions(gone))
+        # The client keeps the pause of a revoked partition, and applies it when it comes back.
+        self._paused = self._paused.difference(revoked)
+        consumer.resume(client_partitions(revoked))
+        consumer.incremental_unassign(client_partitions(revoked))
 
     def _log(self, what: str, offsets: Mapping[TopicPartition, int | None]) -> None:
         at = ", ".join(
@@ -342,8 +346,8 @@ class Subscription:
     def _switch(self, consumer: confluent_kafka.Consumer) -> None:
         paused = frozenset(self._assigned) if self._closing else self._pauses.partitions
         before, self._paused = self._paused, paused & self._assigned
-        if begun := self._paused - before:
-            consumer.pause(client_partitions(begun))
+        if started := self._paused - before:
+            consumer.pause(client_partitions(started))
         if ended := before - self._paused:
             consumer.resume(client_partitions(ended))
 
@@ -390,7 +394,7 @@ def _consumer_config(config: ClientConfig, membership: Membership) -> dict[str, 
         "group.id": membership.group,
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",
-        "enable.partition.eof": "true",  # after a transaction's marker, nothing else tells the end
+        "enable.partition.eof": "true",  # after a transaction's marker, nothing else shows the end
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "topic.metadata.refresh.interval.ms": _METADATA_REFRESH_MS,

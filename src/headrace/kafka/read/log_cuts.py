@@ -1,8 +1,8 @@
 """Whether a log is still the one that was read: by the epochs of its leaders (KIP-320).
 
-Who read up to an offset remembers the epoch of the leader that told it. When another one leads, it
-says where records of that epoch end in its log. Before the offset: the log was cut there, after an
-unclean election or the loss of a disk, and what stands after the cut now is other records.
+A reader keeps the epoch of the leader with its offset. A later leader reports where records of that
+epoch end in its log. If that is before the offset, the log was cut there, after an unclean election
+or the loss of a disk, and holds other records after the cut now.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from headrace.kafka.client.partitions import client_partition
 from headrace.model import TopicPartition
 
 _POLL_SECONDS = 0.2
-# A leader answers with the first record after the position. One response is to hold those of many
-# partitions, and the next is to be asked for before all of them were taken.
+# A leader answers with the first record after the position. One response should hold those of many
+# partitions, and the next is requested before all of them were taken.
 _FIRST_RECORDS = {
     "fetch.wait.max.ms": "50",
     "fetch.message.max.bytes": "65536",
     "fetch.queue.backoff.ms": "10",
     "queued.min.messages": "1000",
 }
-# librdkafka tells the offset in the words of its error alone.
+# librdkafka reports the offset in the text of its error alone.
 _CUT = re.compile(r"broker end offset is (\d+)")
 
 

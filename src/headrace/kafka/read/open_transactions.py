@@ -9,7 +9,7 @@ from headrace.kafka.client.offsets import high_watermarks, latest_offsets
 from headrace.model import TopicPartition
 
 OPEN_TRANSACTION_SECONDS = 90.0
-"""Longer than brokers leave a transaction open whose producer has gone: a minute, and seconds."""
+"""Longer than brokers leave the transaction of a crashed producer open: a minute, and seconds."""
 
 
 def open_transactions(

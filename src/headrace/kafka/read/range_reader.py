@@ -85,7 +85,7 @@ def read_ranges(
 
     The position of the last chunk of a range is its end. ``reader`` is assigned the ranges; it must
     report ends of partitions (``enable.partition.eof``). Where reading fails it must not be
-    used again: librdkafka tells some errors only once.
+    used again: librdkafka reports some errors only once.
 
     Raises:
         BrokerUnreachableError: if no record came within the limit (300 s by default).
@@ -204,7 +204,7 @@ class _Reading:
         return sum(range_.end - self._positions[p] for p, range_ in self._open.items())
 
     def just_ended(self) -> list[confluent_kafka.TopicPartition]:
-        """Partitions whose range ended while others go on: what comes of them is not wanted."""
+        """Drops what comes of partitions whose range has ended while others are still read."""
         ended, self._ended = self._ended, []
         return client_partitions(ended) if self._open else []
 

@@ -11,8 +11,8 @@ gave the last record before it (KIP-320): a :class:`Position`. It asks brokers f
 - :class:`Gap`: the next record was deleted, by retention or by an operator. Records are lost.
 - :class:`Recreated`: the topic was deleted and created again. Offsets of the position mean other
   records, so none of those that are there was read.
-- :class:`Truncated`: the log was cut before the position. What was read after the cut is gone from
-  it, and what is there now was not read, although its offsets are lower than the position.
+- :class:`Truncated`: the log was cut before the position. What was read after the cut is no longer
+  in it, and what it has there now was not read, although its offsets are lower than the position.
 - :class:`NoLeader`, :class:`NoPartition`: nothing can be said now. The reader asks again later.
 
 The first offset with an unread record is in each of the three kinds of :class:`Loss`. A reader

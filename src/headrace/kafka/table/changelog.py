@@ -37,7 +37,7 @@ def ensure_changelog(config: ClientConfig, name: str, kept: timedelta | None = N
 
 
 def changelog_topic(name: str, replication: int, kept: timedelta | None = None) -> Topic:
-    """Returns such a topic as it is to be: one partition, compacted.
+    """Returns the declaration of such a topic: one partition, compacted.
 
     Args:
         name: of the topic.

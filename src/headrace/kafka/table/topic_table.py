@@ -15,7 +15,7 @@ Contract:
 - *Recreation, truncation.* A follower starts at the first offset again. Keys that have no record
   any more are handed over as deleted once the end is reached. Until then, they keep their values.
   A held table of a truncated topic is read from the first offset again; a position in a recreated
-  topic is refused, because the records before it are gone.
+  topic is refused, because the records before it were deleted.
 - *Retention.* A follower does not notice that records it has handed over are deleted, and neither
   does a held table. A held table that retention or compaction may have overtaken, so that it would
   miss deletions of keys, is read from the first offset again.
@@ -165,7 +165,7 @@ class TopicPosition:
         Args:
             later: the position up to which records are read.
             topic: name of the topic.
-            earliest: by partition, its first offset; partitions without a position begin there.
+            earliest: by partition, its first offset; partitions without a position start there.
         """
         ranges = (
             OffsetRange(TopicPartition(topic, p), self.partitions.get(p, earliest[p]), end)

@@ -50,7 +50,7 @@ class TransactionWriter:
         config: librdkafka's settings of the cluster.
         tuning: the producer's own settings, with its ``transactional.id``.
         seconds: how long a transaction may last, and brokers may take to answer. Readers wait so
-            long for the end of one whose producer is gone.
+            long for the end of one whose producer has crashed.
         on_wait: is called each second in which the brokers do not answer.
 
     Raises:

@@ -30,7 +30,7 @@ def write_json(path: Path, value: object) -> None:
 def write_passing(path: Path, value: object, *, sync: bool = False) -> None:
     """Replaces a file that is soon written again, such as a status, if the disk takes it.
 
-    If it does not, the old file is there, and a warning is logged, once. Without ``sync`` nothing
+    If it does not, the old file stays, and a warning is logged, once. Without ``sync`` nothing
     waits for the disk, and a crash may leave a torn file.
     """
     try:
@@ -38,7 +38,7 @@ def write_passing(path: Path, value: object, *, sync: bool = False) -> None:
     except OSError as error:
         if path not in _unwritable:
             _unwritable.add(path)
-            _LOG.warning("Cannot write %s, going on without: %s", path, error)
+            _LOG.warning("Cannot write %s, continuing without it: %s", path, error)
     else:
         _unwritable.discard(path)
 
@@ -61,7 +61,7 @@ def read_json(path: Path, convert: Callable[[Any], T]) -> T | None:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         if path not in _unreadable:
             _unreadable.add(path)
-            _LOG.warning("Cannot read %s, going on as if it were not there: %r", path, error)
+            _LOG.warning("Cannot read %s, continuing as if it did not exist: %r", path, error)
         return None
     _unreadable.discard(path)
     return value

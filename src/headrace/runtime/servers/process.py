@@ -146,7 +146,7 @@ class ServerProcess:
 
     def ask_to_end(self) -> None:
         """SIGTERM, also to a paused process; does not wait."""
-        # First the signal, then the wake-up: a paused process gets it when it goes on.
+        # First the signal, then the wake-up: a paused process gets it when it is resumed.
         self._signal(signal.SIGTERM)
         self.resume()
 
@@ -157,7 +157,7 @@ class ServerProcess:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, and waits until it is gone."""
+        """SIGKILL, and waits until it has ended."""
         self._signal(signal.SIGKILL)
         # A killed JVM gives its memory back first, which takes seconds under load.
         self._wait_gone(timedelta(seconds=60))

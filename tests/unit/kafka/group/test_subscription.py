@@ -145,7 +145,7 @@ def test_a_client_that_begins_beyond_the_position_asked_for_reads_again_from_the
     assert taken.records == [Record(0, 7), Record(0, 8)]
     assert taken.ends == []
     assert consumer.calls == [("seek", 0, 7)]
-    assert "orders[0] was to begin at 7, the client began at 40" in caplog.text
+    assert "orders[0] should start at 7, the client started at 40" in caplog.text
 
 
 @pytest.mark.parametrize("error", [None, END], ids=["a record", "the end"])
