@@ -149,7 +149,8 @@ class _Shape:
         path: str,
     ) -> ReadField:
         """Adds a field of a class; returns how it is read."""
-        own = message.field.add(name=slot, number=written.number, label=_label(written))
+        own = message.field.add(name=slot, number=written.number)
+        own.label = own.LABEL_REPEATED if written.is_repeated else own.LABEL_OPTIONAL
         is_map = is_map_field(written)
         if declared.element is None or not written.is_repeated:
             if written.is_repeated:
@@ -248,13 +249,6 @@ def _mismatched(declared: EventField, path: str, kind: str, in_json: str) -> Rea
 
 def _mismatch_of(declared: EventField, path: str, kind: str) -> str:
     return f"field {path!r} is Protobuf's {kind}, expected {TAKEN[declared.type]}"
-
-
-def _label(written: FieldDescriptor) -> Any:
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
-
-    types = FieldDescriptorProto
-    return types.LABEL_REPEATED if written.is_repeated else types.LABEL_OPTIONAL
 
 
 def _default(written: FieldDescriptor, *, as_bytes: bool) -> str:

@@ -35,7 +35,7 @@ from headrace.kafka.client.admin_requests import (
 from headrace.kafka.client.broker_errors import needs
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.offsets import watermarks
-from headrace.model import Topic, TopicPartition
+from headrace.model import Topic
 
 DEAD_LETTERS_RETENTION = timedelta(days=30)  # time to find the cause and to replay
 DEAD_LETTERS_HEADER_BYTES = 64 * 1024
@@ -171,7 +171,8 @@ def topic_states(config: ClientConfig, topics: Iterable[str]) -> dict[str, Topic
     """
     existing = describe(config, topics)
     configs = _describe_configs(config, list(existing))
-    filled = _filled(config, existing.values())
+    ends = watermarks(config, [at for live in existing.values() for at in live.all_partitions])
+    filled = {partition.topic for partition, (_, latest) in ends.items() if latest > 0}
     return {
         name: TopicState(live, *configs[name], is_empty=name not in filled)
         for name, live in existing.items()
@@ -345,6 +346,7 @@ def _refused(topic: Topic, reason: str) -> TopicChange:
 def _describe_configs(
     config: ClientConfig, names: Sequence[str]
 ) -> dict[str, tuple[dict[str, str], frozenset[str]]]:
+    """Returns the values of each topic's settings, and the names of those set on the topic."""
     if not names:
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -355,23 +357,14 @@ def _describe_configs(
 
     with needs(config, "DESCRIBE_CONFIGS", f"topic {', '.join(names)}"):
         configs = admin_request(config, request)
-    return {name: _settings(entries) for name, entries in configs.items()}
-
-
-def _settings(entries: Mapping[str, Any]) -> tuple[dict[str, str], frozenset[str]]:
-    values = {name: str(entry.value) for name, entry in entries.items()}
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    return values, frozenset(name for name, entry in entries.items() if entry.source == own)
-
-
-def _filled(config: ClientConfig, topics: Iterable[LiveTopic]) -> set[str]:
-    partitions = [
-        TopicPartition(topic.name, partition)
-        for topic in topics
-        for partition in range(topic.partitions)
-    ]
-    ends = watermarks(config, partitions)
-    return {partition.topic for partition, (_, latest) in ends.items() if latest > 0}
+    return {
+        topic: (
+            {name: str(entry.value) for name, entry in entries.items()},
+            frozenset(name for name, entry in entries.items() if entry.source == own),
+        )
+        for topic, entries in configs.items()
+    }
 
 
 def _apply(config: ClientConfig, change: TopicChange, harmless: int | None = None) -> None:

@@ -163,7 +163,10 @@ def _replay(
     selected = [letter for letter in letters if letter in selection]
     alive = [letter for letter in selected if letter.replays < MAX_REPLAYS]
     due = [letter for letter in alive if again or letter.position not in done]
-    records = _by_record(due)
+    by_record: dict[tuple[object, ...], list[StoredDeadLetter]] = {}
+    for letter in due:
+        by_record.setdefault((letter.topic_id, letter.letter.place), []).append(letter)
+    records = list(by_record.values())
     if due and member is not None:
         _Sending(config, topic, member, letters, done, wrap).send(records)
     readers = Counter(name for record in records for name in {letter.pipeline for letter in record})
@@ -267,13 +270,6 @@ def _memory(
         _, epoch = ends[partition]
         memory.append(client_partition(partition, first, after, epoch))
     return memory
-
-
-def _by_record(due: Iterable[StoredDeadLetter]) -> list[list[StoredDeadLetter]]:
-    records: dict[tuple[object, ...], list[StoredDeadLetter]] = {}
-    for letter in due:
-        records.setdefault((letter.topic_id, letter.letter.place), []).append(letter)
-    return list(records.values())
 
 
 @dataclass(frozen=True, slots=True)

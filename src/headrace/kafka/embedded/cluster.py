@@ -7,6 +7,7 @@ them, and any later command finds, stops or repairs them from that folder.
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -131,9 +132,13 @@ class EmbeddedCluster:
         self._format(down, layout)
         with stopped_on_failure([self._process(broker.node) for broker in down]):
             for broker in down:
-                self._launch(broker)
+                process = self._process(broker.node)
+                jvm, config = self._jvm(process.folder), str(process.folder / "server.properties")
+                process.start(jvm.server("kafka.Kafka", config, heap_mb=self._settings.heap_mb))
             for broker in brokers:
-                self._await(broker, layout)
+                process = self._process(broker.node)
+                process.wait_until(functools.partial(is_open, broker.port), START_TIMEOUT)
+                process.wait_until(functools.partial(_has_joined, broker, layout), START_TIMEOUT)
 
     def _process(self, node: int) -> ServerProcess:
         return _process(self._folder, node)
@@ -171,18 +176,8 @@ class EmbeddedCluster:
         for home in fresh:
             (home / "formatted").touch()
 
-    def _launch(self, broker: Broker) -> None:
-        process = self._process(broker.node)
-        jvm, properties = self._jvm(process.folder), str(process.folder / "server.properties")
-        process.start(jvm.server("kafka.Kafka", properties, heap_mb=self._settings.heap_mb))
-
     def _jvm(self, home: Path) -> Jvm:
         return Jvm(self._java, home, self._jars)
-
-    def _await(self, broker: Broker, layout: Layout) -> None:
-        process = self._process(broker.node)
-        process.wait_until(lambda: is_open(broker.port), START_TIMEOUT)
-        process.wait_until(lambda: _has_joined(broker, layout), START_TIMEOUT)
 
 
 def cluster_status(folder: Path) -> ClusterStatus:

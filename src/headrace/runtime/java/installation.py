@@ -110,18 +110,14 @@ def _probe(executable: Path, environ: Mapping[str, str], seconds: float) -> tupl
 
 def _usable(exit_code: int, output: str) -> tuple[Path, int] | str:
     if exit_code != 0:
-        return f"does not start ({_first_line(output)})"
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
+        errors = [line for line in lines if "FindException" in line or line.startswith("Error")]
+        return f"does not start ({(errors or lines or ['it printed nothing'])[-1]})"
     settings = dict(re.findall(r"^\s*(java\.[a-z.]+) = (.*?)\s*$", output, re.MULTILINE))
     version = settings.get("java.specification.version", "")
     if version not in map(str, USABLE_VERSIONS):
         return f"is Java {version or 'of an unknown version'}, not 17 or 21"
     return Path(settings["java.home"]), int(version)
-
-
-def _first_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if "FindException" in line or line.startswith("Error")]
-    return (errors or lines or ["it printed nothing"])[-1]
 
 
 def _bundled(cache: Path) -> Path | None:

@@ -104,12 +104,19 @@ class EmbeddedHdfs:
             ServerStartError: if a port is taken, a server ended or was not ready in time.
         """
         with exclusive(self._folder / "start.lock"):
-            ports = self._ports()
+            ports = _read_ports(self._state) or HdfsPorts(*free_ports(5))
+            write_json(self._folder / "hdfs.json", asdict(ports))
             self._write_config(ports)
-            down = [process for process in _processes(self._state) if not process.alive()]
+            namenode, datanode = _processes(self._state)
+            down = [process for process in (namenode, datanode) if not process.alive()]
             with stopped_on_failure(down):
-                self._launch(down, ports)
-                self._await(ports)
+                for process in down:
+                    require_free(process.name, ports.of(process.name))
+                self._format()
+                for process in down:
+                    process.start(self._jvm.quick(_MAIN_CLASSES[process.name], heap_mb=HEAP_MB))
+                namenode.wait_until(lambda: takes_files(ports) is not None, START_TIMEOUT)
+                datanode.wait_until(lambda: takes_files(ports) is True, START_TIMEOUT)
         return ports.uri
 
     def stop(self) -> None:
@@ -120,27 +127,15 @@ class EmbeddedHdfs:
         """What runs, and where."""
         return hdfs_status(self._state)
 
-    def _ports(self) -> HdfsPorts:
-        ports = _read_ports(self._state) or HdfsPorts(*free_ports(5))
-        write_json(self._folder / "hdfs.json", asdict(ports))
-        return ports
-
     def _write_config(self, ports: HdfsPorts) -> None:
         conf = self._folder / "conf"
         for pages in ("hdfs", "datanode", "static"):
-            # Nobody looks at the servers' web pages; unpacking them takes seconds at each start.
+            # The servers' web pages are of no use here; unpacking them takes seconds at each start.
             (conf / "webapps" / pages).mkdir(parents=True, exist_ok=True)
         core = {"fs.defaultFS": ports.uri, "hadoop.tmp.dir": str(self._folder / "tmp")}
         (conf / "core-site.xml").write_text(_xml(core), encoding="utf-8")
         site = _xml(hdfs_config(ports, self._folder))
         (conf / "hdfs-site.xml").write_text(site, encoding="utf-8")
-
-    def _launch(self, down: Sequence[ServerProcess], ports: HdfsPorts) -> None:
-        for process in down:
-            require_free(process.name, ports.of(process.name))
-        self._format()
-        for process in down:
-            process.start(self._jvm.quick(_MAIN_CLASSES[process.name], heap_mb=HEAP_MB))
 
     def _format(self) -> None:
         marker = self._folder / "formatted"
@@ -151,11 +146,6 @@ class EmbeddedHdfs:
         arguments = ("-format", "-force", "-nonInteractive")
         run_tools(NAMENODE, [self._jvm.quick(_MAIN_CLASSES[NAMENODE], *arguments)])
         marker.touch()
-
-    def _await(self, ports: HdfsPorts) -> None:
-        namenode, datanode = _processes(self._state)
-        namenode.wait_until(lambda: takes_files(ports) is not None, START_TIMEOUT)
-        datanode.wait_until(lambda: takes_files(ports) is True, START_TIMEOUT)
 
 
 def hdfs_status(folder: Path) -> HdfsStatus:
