@@ -87,7 +87,12 @@ def encoded(value: object) -> Any:
         return dict(_members(value))
     if isinstance(value, list | tuple | set | frozenset):
         return [encoded(element) for element in value]
-    return _scalar(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    for kind, form in _FORMS.items():
+        if isinstance(value, kind):
+            return form(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 def merged(*values: object) -> dict[str, Any]:
@@ -115,12 +120,3 @@ def _bytes(name: str, content: bytes) -> tuple[str, str]:
         return name, content.decode()
     except UnicodeDecodeError:
         return f"{name}_base64", base64.b64encode(content).decode()
-
-
-def _scalar(value: object) -> object:
-    if value is None or isinstance(value, str | int | float):
-        return value
-    for kind, form in _FORMS.items():
-        if isinstance(value, kind):
-            return form(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")

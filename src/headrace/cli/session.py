@@ -148,7 +148,7 @@ def command(
                 if extra:
                     require_extra(extra)
                 if not as_json:  # programs need neither the views nor what they import
-                    _load_views(function)
+                    importlib.import_module(function.__module__.replace(".commands", ".views"))
                 return bound(**values)
 
             # Click would end with 0 whatever the body returns.
@@ -170,11 +170,6 @@ def _output(*, as_json: bool) -> Output:
     from headrace.cli.console import ConsoleOutput
 
     return ConsoleOutput()
-
-
-def _load_views(function: Callable[..., object]) -> None:
-    """Registers the views of a command, which are in ``views.py`` beside its module."""
-    importlib.import_module(function.__module__.replace(".commands", ".views"))
 
 
 def epilog(title: str, text: str) -> str:
@@ -200,16 +195,12 @@ def _run(session: Session, action: Callable[[], object]) -> int:
     except Exception as error:
         if session.debug:
             raise
-        _write_traceback(session.log, error)
+        session.log.parent.mkdir(parents=True, exist_ok=True)
+        with session.log.open("a", encoding="utf-8") as file:
+            file.writelines(traceback.format_exception(error))
         session.output.crashed(error, session.log)
         return FAILED
     return session.exit_code
-
-
-def _write_traceback(log: Path, error: Exception) -> None:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", encoding="utf-8") as file:
-        file.writelines(traceback.format_exception(error))
 
 
 def log_to_file(

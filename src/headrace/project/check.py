@@ -48,7 +48,16 @@ def load_project(settings: Settings) -> LoadedProject:
     problems += [_problem(declaration, fault) for declaration, fault in between]
     problems += [problem for kind in kinds() for problem in kind.settings_faults(typed, settings)]
     if not problems and not declarations:
-        problems.append(_nothing_declared(settings))
+        *others, last = (kind.type.__name__ for kind in kinds())
+        modules = ", ".join(settings.modules)
+        problems.append(
+            Problem(
+                str(settings.root / PROJECT_FILE),
+                1,
+                f"no {', '.join(others)} or {last} in {modules}",
+                "give one to a variable there, or name in project.modules the module that does",
+            )
+        )
     if problems:
         # Each problem once: topics that share an event class find the same mistakes in it.
         # The sort is stable, so problems of one line stay in the order of their declarations.
@@ -62,17 +71,6 @@ def load_project(settings: Settings) -> LoadedProject:
     ]
     values = tuple(declaration.value for declaration in declarations)
     return LoadedProject(settings, values, (*settings.unset, *warnings))
-
-
-def _nothing_declared(settings: Settings) -> Problem:
-    *others, last = (kind.type.__name__ for kind in kinds())
-    modules = ", ".join(settings.modules)
-    return Problem(
-        str(settings.root / PROJECT_FILE),
-        1,
-        f"no {', '.join(others)} or {last} in {modules}",
-        "give one to a variable there, or name in project.modules the module that does",
-    )
 
 
 def _problem(declaration: Declaration[Any], fault: Fault) -> Problem:

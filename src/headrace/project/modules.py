@@ -26,7 +26,10 @@ def own_modules(root: Path, modules: Mapping[str, ModuleType]) -> dict[str, Modu
         modules: modules by name, such as ``sys.modules``.
     """
     own = _below(str(root))
-    installed = _installed(own)
+    # An environment may be below the project's folder: its modules are not the project's.
+    folders = (sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(os.__file__).parent))
+    paths = {_below(path) for folder in folders for path in (folder, _real_path(folder))}
+    installed = tuple(path for path in paths if path.startswith(own) and path != own)
     return {
         name: module
         for name, module in modules.items()
@@ -44,13 +47,6 @@ def _is_own(module: ModuleType, own: str, installed: tuple[str, ...]) -> bool:
     if not path.startswith(own) or path.startswith(installed):
         return False
     return _PACKAGES.isdisjoint(Path(path.removeprefix(own)).parts)
-
-
-def _installed(own: str) -> tuple[str, ...]:
-    """Returns prefixes of the paths of an environment below the project's folder."""
-    folders = (sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(os.__file__).parent))
-    paths = {_below(path) for folder in folders for path in (folder, _real_path(folder))}
-    return tuple(path for path in paths if path.startswith(own) and path != own)
 
 
 def _below(folder: str) -> str:

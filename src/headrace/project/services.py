@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from headrace.kafka.embedded.cluster import EmbeddedCluster, cluster_status, sto
 from headrace.project.site_clusters import SiteCluster, own_cluster, site_clusters
 from headrace.runtime.extras import require_extra
 from headrace.runtime.files.cache import cache_folder
-from headrace.runtime.java.installation import Java, find_java
+from headrace.runtime.java.installation import find_java
 from headrace.runtime.servers.hdfs import EmbeddedHdfs, hdfs_status, stop_hdfs
 from headrace.runtime.servers.ports import LOOPBACK, require_free
 from headrace.runtime.servers.process import ServerProcess, stopped_on_failure
@@ -115,7 +115,16 @@ def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) ->
     embedded = [cluster for cluster in site_clusters(settings) if cluster.is_embedded]
     if embedded or settings.embedded_hdfs:
         java = find_java(environ)
-        _start(settings, embedded, java, environ, on_progress)
+        from headrace.runtime.java.jars import fetch
+
+        cache = cache_folder(environ)
+        if embedded:
+            jars = fetch("kafka", java, cache=cache, on_progress=on_progress)
+            for cluster in embedded:
+                EmbeddedCluster(cluster.state, cluster.kafka.embedded, java, jars).start()
+        if settings.embedded_hdfs:
+            jars = fetch("hdfs", java, cache=cache, on_progress=on_progress)
+            EmbeddedHdfs(settings.state, java, jars).start()
     if settings.ingest is not None:
         _start_ingest(settings, settings.ingest)
     return status(settings)
@@ -182,25 +191,6 @@ def lake_uri(settings: Settings) -> str:
     if settings.embedded_hdfs and not hdfs_status(settings.state).running:
         raise ServerStartError("HDFS", "the embedded one is down: `headrace up`", "")
     return _lake(settings)
-
-
-def _start(
-    settings: Settings,
-    clusters: Sequence[SiteCluster],
-    java: Java,
-    environ: Mapping[str, str],
-    on_progress: Progress,
-) -> None:
-    from headrace.runtime.java.jars import fetch
-
-    cache = cache_folder(environ)
-    if clusters:
-        jars = fetch("kafka", java, cache=cache, on_progress=on_progress)
-        for cluster in clusters:
-            EmbeddedCluster(cluster.state, cluster.kafka.embedded, java, jars).start()
-    if settings.embedded_hdfs:
-        jars = fetch("hdfs", java, cache=cache, on_progress=on_progress)
-        EmbeddedHdfs(settings.state, java, jars).start()
 
 
 def ingest_process(settings: Settings) -> ServerProcess:

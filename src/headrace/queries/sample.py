@@ -14,7 +14,7 @@ from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.read.range_reader import read_records
-from headrace.model import EventSchema, OffsetRange, Topic, TopicPartition
+from headrace.model import OffsetRange, Topic, TopicPartition
 from headrace.pipelines.source.decode import decoder_for, record_values
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 from headrace.queries.compile.arrow.kernels import Mask, is_true
@@ -22,7 +22,6 @@ from headrace.queries.language.printer import print_expression
 from headrace.queries.language.tree import Query
 from headrace.queries.match.rules import RuleSet
 from headrace.queries.match.shape import (
-    Constants,
     QueryShape,
     Rule,
     compile_query,
@@ -98,17 +97,25 @@ def sample_query(rows: pa.Table, query: Query, topic: Topic, rejected: int = 0) 
         topic: a topic with an event class and an event time.
         rejected: number of records that were rejected.
     """
-    schema = _schema(topic)
-    shape, constants = compile_query(query, schema)
+    if topic.schema is None or topic.event_time is None:
+        raise ValueError(f"topic {topic.name!r} has no event class, or no event time")
+    shape, constants = compile_query(query, topic.schema)
     times = rows.column(topic.event_time)
     timed = rows.filter(times.is_valid())
     met = [is_true(operand.evaluate(timed)) for operand in shape.operands]
-    lookup = _lookup(shape, constants, timed)
+    rules = RuleSet()
+    rules.put(Rule("", shape, constants))
+    [(_, operand)] = rules.lookups(timed)
+    lookup = operand if operand >= 0 else None
     texts = [print_expression(operand) for operand in operands_of(query.where)]
     order = sorted(range(len(met)), key=lambda number: _place(shape, number, lookup))
     figures, matching = _figures(texts, met, order, lookup, timed.num_rows)
     matches = timed.filter(pa.array(matching))
     newest = pc.max(matches.column(topic.event_time)).as_py()
+    columns = {str(n): facet.evaluate(matches) for n, facet in enumerate(shape.facets)}
+    groups = None
+    if columns:
+        groups = pa.table(columns).group_by(list(columns)).aggregate([]).num_rows
     return QuerySample(
         events=rows.num_rows,
         rejected=rejected,
@@ -118,7 +125,7 @@ def sample_query(rows: pa.Table, query: Query, topic: Topic, rejected: int = 0) 
         candidates=timed.num_rows if lookup is None else int(met[lookup].sum()),
         matches=matches.num_rows,
         newest_match=newest,
-        groups=_groups(shape, matches) if shape.facets else None,
+        groups=groups,
         max_groups=query.max_groups,
     )
 
@@ -179,20 +186,6 @@ def _row_checks(topic: Topic) -> RowChecks:
     return RowChecks(EventTimeBounds(topic.event_time, *bounds), ())
 
 
-def _schema(topic: Topic) -> EventSchema:
-    if topic.schema is None or topic.event_time is None:
-        raise ValueError(f"topic {topic.name!r} has no event class, or no event time")
-    return topic.schema
-
-
-def _lookup(shape: QueryShape, constants: Constants, rows: pa.Table) -> int | None:
-    """Returns the number of the operand the index chooses for rows; ``None`` if it has none."""
-    rules = RuleSet()
-    rules.put(Rule("", shape, constants))
-    [(_, operand)] = rules.lookups(rows)
-    return operand if operand >= 0 else None
-
-
 def _place(shape: QueryShape, number: int, lookup: int | None) -> tuple[int, int]:
     """Returns the sort key of an operand: the lookup is first, or else those without constants."""
     is_first = number == lookup
@@ -213,8 +206,3 @@ def _figures(
         is_lookup = number == lookup
         figures.append(OperandFigures(texts[number], reached, int(matching.sum()), is_lookup))
     return figures, matching
-
-
-def _groups(shape: QueryShape, matches: pa.Table) -> int:
-    columns = {str(n): facet.evaluate(matches) for n, facet in enumerate(shape.facets)}
-    return int(pa.table(columns).group_by(list(columns)).aggregate([]).num_rows)

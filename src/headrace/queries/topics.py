@@ -35,10 +35,48 @@ def query_topics(queries: StandingQueries, replication: int) -> list[Topic]:
         queries: the standing queries.
         replication: the number of replicas of each topic.
     """
+    between = [
+        Topic(
+            name,
+            partitions=queries.partitions,
+            replication=replication,
+            retention=_STAGE_RETENTION,
+            config=_SHORT_SEGMENTS,
+        )
+        for name in (queries.matched_topic, queries.ended_topic)
+    ]
+    snapshots = Topic(
+        queries.snapshots_topic,
+        partitions=queries.partitions,
+        replication=replication,
+        # Longer than the matched topic: without snapshots, everything in it would be added up
+        # again.
+        retention=2 * _STAGE_RETENTION,
+        config=_SHORT_SEGMENTS | _LARGE_POSITIONS,
+    )
+    results = Topic(queries.results_topic, partitions=queries.partitions, replication=replication)
+    matched_events = Topic(
+        queries.matched_events_topic,
+        partitions=queries.partitions,
+        replication=replication,
+        # An event may be as large as its topic allows, and gets further headers when it is sent on.
+        config={"max.message.bytes": str(MAX_MESSAGE_BYTES)},
+    )
+    # Times are those of the brokers' clock, because clocks of instances may differ.
+    leases = Topic(
+        queries.leases_topic,
+        replication=replication,
+        compaction=True,
+        config={"message.timestamp.type": "LogAppendTime", "segment.ms": "600000"},
+    )
     return [
         registry_topic(queries, replication),
         changelog_topic(queries.positions_topic, replication),
-        *_stage_topics(queries, replication),
+        *between,
+        snapshots,
+        results,
+        matched_events,
+        leases,
     ]
 
 
@@ -83,44 +121,6 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
         fault = _partitions_fault(queries, topic, live[topic.name])
         if fault:
             raise TopicChangeError(topic.name, fault)
-
-
-def _stage_topics(queries: StandingQueries, replication: int) -> list[Topic]:
-    between = [
-        Topic(
-            name,
-            partitions=queries.partitions,
-            replication=replication,
-            retention=_STAGE_RETENTION,
-            config=_SHORT_SEGMENTS,
-        )
-        for name in (queries.matched_topic, queries.ended_topic)
-    ]
-    snapshots = Topic(
-        queries.snapshots_topic,
-        partitions=queries.partitions,
-        replication=replication,
-        # Longer than the matched topic: without snapshots, everything in it would be added up
-        # again.
-        retention=2 * _STAGE_RETENTION,
-        config=_SHORT_SEGMENTS | _LARGE_POSITIONS,
-    )
-    results = Topic(queries.results_topic, partitions=queries.partitions, replication=replication)
-    matched_events = Topic(
-        queries.matched_events_topic,
-        partitions=queries.partitions,
-        replication=replication,
-        # An event may be as large as its topic allows, and gets further headers when it is sent on.
-        config={"max.message.bytes": str(MAX_MESSAGE_BYTES)},
-    )
-    # Times are those of the brokers' clock, because clocks of instances may differ.
-    leases = Topic(
-        queries.leases_topic,
-        replication=replication,
-        compaction=True,
-        config={"message.timestamp.type": "LogAppendTime", "segment.ms": "600000"},
-    )
-    return [*between, snapshots, results, matched_events, leases]
 
 
 def _partitions_fault(queries: StandingQueries, topic: Topic, live: LiveTopic) -> str:

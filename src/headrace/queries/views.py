@@ -115,7 +115,12 @@ def _queries(result: QueryList, screen: Screen) -> None:
         if entry.query is not None:
             query = entry.query
             texts = (query.id, query.topic, entry.state.value, _left(query, now))
-            cells = (*texts, f"{query.revision:,}", _shortened(query.text))
+            line = " ".join(query.text.split())
+            cells = (
+                *texts,
+                f"{query.revision:,}",
+                line if len(line) <= _SHOWN_CHARACTERS else f"{line[: _SHOWN_CHARACTERS - 3]}...",
+            )
             queries.add_row(*map(safe, cells))
     screen.out.print(queries, highlight=False)
     for entry in result.queries:
@@ -166,11 +171,6 @@ def _fault(entry: QueryEntry) -> str:
 def _text(text: str, screen: Screen) -> None:
     for line in text.splitlines():
         screen.line(safe(line))
-
-
-def _shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN_CHARACTERS else f"{line[: _SHOWN_CHARACTERS - 3]}..."
 
 
 def _left(query: RegisteredQuery, now: datetime) -> str:

@@ -52,7 +52,9 @@ def tail(session: Session, topic: str, *, start: TailFrom, limit: int | None, on
             for record in tail_topic(session.settings, topic, options):
                 session.output.show(record)
     except TopicMissingError:
-        known = _known_topics(session)
+        from headrace.project.check import project_topics
+
+        known = [topic.name for topic in project_topics(session.project)]
         if topic in known:
             # Declared, and not created yet: the error says `headrace apply`.
             raise
@@ -68,9 +70,3 @@ def _format_of(session: Session, topic: str) -> Format:
     if session.settings.schema_registry is None or topic not in session.project.topics:
         return Raw()
     return session.project.topics[topic].record_format
-
-
-def _known_topics(session: Session) -> list[str]:
-    from headrace.project.check import project_topics
-
-    return [topic.name for topic in project_topics(session.project)]

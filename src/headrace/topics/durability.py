@@ -58,9 +58,27 @@ def live_warnings(topic: Topic, brokers: Brokers) -> Iterator[Fault]:
     ``replica.fetch.max.bytes`` is no bound: a larger batch is replicated all the same (KIP-74).
     """
     yield from topic_warnings(_in_force(topic, brokers.config))
-    yield from _broker_count(topic, brokers.count)
-    yield from _elections(topic, brokers.config)
-    yield from _sizes(topic, brokers.config)
+    if topic.replication > brokers.count:
+        yield Fault(
+            f"topic {topic.name!r}: replication {topic.replication}, but {brokers.count} "
+            "broker(s) answer",
+            f"replication={brokers.count}, or more brokers: Kafka would not create the topic",
+        )
+    name = "unclean.leader.election.enable"
+    if topic.replication > 1 and topic.config.get(name, brokers.config.get(name)) == "true":
+        yield Fault(
+            f"topic {topic.name!r}: {name} is true: a copy that is behind may lead, and what it "
+            "does not have is lost, confirmed or not",
+            f'config={{"{name}": "false"}}',
+        )
+    request = brokers.config.get("socket.request.max.bytes", "")
+    largest = _number(topic, "max.message.bytes")
+    if request.isdecimal() and largest is not None and largest > int(request):
+        yield Fault(
+            f"topic {topic.name!r}: max.message.bytes {largest} is above the brokers' "
+            f"socket.request.max.bytes {request}: they close the connection on it",
+            f"max.message.bytes below {request}, or a larger socket.request.max.bytes",
+        )
 
 
 def cluster_warnings(brokers: Brokers) -> Iterator[Fault]:
@@ -93,35 +111,6 @@ def _in_force(topic: Topic, brokers: Mapping[str, str]) -> Topic:
     if segment and timedelta(milliseconds=int(segment)) != DEFAULT_SEGMENT:
         config["segment.ms"] = segment
     return replace(topic, config=config | dict(topic.config))
-
-
-def _broker_count(topic: Topic, count: int) -> Iterator[Fault]:
-    if topic.replication > count:
-        yield Fault(
-            f"topic {topic.name!r}: replication {topic.replication}, but {count} broker(s) answer",
-            f"replication={count}, or more brokers: Kafka would not create the topic",
-        )
-
-
-def _elections(topic: Topic, brokers: Mapping[str, str]) -> Iterator[Fault]:
-    name = "unclean.leader.election.enable"
-    if topic.replication > 1 and topic.config.get(name, brokers.get(name)) == "true":
-        yield Fault(
-            f"topic {topic.name!r}: {name} is true: a copy that is behind may lead, and what it "
-            "does not have is lost, confirmed or not",
-            f'config={{"{name}": "false"}}',
-        )
-
-
-def _sizes(topic: Topic, brokers: Mapping[str, str]) -> Iterator[Fault]:
-    request = brokers.get("socket.request.max.bytes", "")
-    largest = _number(topic, "max.message.bytes")
-    if request.isdecimal() and largest is not None and largest > int(request):
-        yield Fault(
-            f"topic {topic.name!r}: max.message.bytes {largest} is above the brokers' "
-            f"socket.request.max.bytes {request}: they close the connection on it",
-            f"max.message.bytes below {request}, or a larger socket.request.max.bytes",
-        )
 
 
 def _copies(topic: Topic) -> Iterator[Fault]:

@@ -53,8 +53,15 @@ def topic_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
     yield from _number_faults(topic, settings)
     yield from _config_faults(topic)
     yield from _event_faults(topic)
-    yield from _registry_faults(topic, settings)
-    yield from _binary_faults(topic)
+    if isinstance(topic.format, Registered) and settings.schema_registry is None:
+        yield Fault(
+            f"topic {topic.name!r}: format {topic.format!r} without a schema registry",
+            'headrace.toml: [schema_registry] with url = "http://..."',
+        )
+    if isinstance(topic.format, Avro | Protobuf) and (schema := schema_of(topic)) is not None:
+        yield from _binary_field_faults(type(topic.format).__name__, schema.name, schema, "")
+    if isinstance(topic.format, Protobuf) and schema is not None:
+        yield from _protobuf_field_faults(schema.name, schema, "")
     yield from envelope_faults(topic, schema_of(topic))
 
 
@@ -98,7 +105,9 @@ def _number_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
 
 
 def _time_faults(topic: Topic) -> Iterator[Fault]:
-    if topic.retention is not None and not _positive(topic.retention):
+    if topic.retention is not None and not (
+        isinstance(topic.retention, timedelta) and topic.retention > timedelta(0)
+    ):
         yield Fault(f"topic {topic.name!r}: retention is {topic.retention!r}; above zero, or None")
     if not is_a(topic.latest_ahead, timedelta) or topic.latest_ahead < timedelta(0):
         yield Fault(f"topic {topic.name!r}: latest_ahead is {topic.latest_ahead!r}")
@@ -110,10 +119,6 @@ def _time_faults(topic: Topic) -> Iterator[Fault]:
         )
 
 
-def _positive(value: object) -> bool:
-    return isinstance(value, timedelta) and value > timedelta(0)
-
-
 def _config_faults(topic: Topic) -> Iterator[Fault]:
     for name, value in topic.config.items():
         if not is_a(name, str) or not is_a(value, str):
@@ -122,33 +127,6 @@ def _config_faults(topic: Topic) -> Iterator[Fault]:
         yield Fault(f"topic {topic.name!r}: retention and config['retention.ms']", "keep one")
     if "cleanup.policy" in topic.config and topic.compaction:
         yield Fault(f"topic {topic.name!r}: compaction and config['cleanup.policy']", "keep one")
-
-
-def _format_faults(topic: Topic) -> Iterator[Fault]:
-    where = f"topic {topic.name!r}: format"
-    if topic.format is not None and not is_a(topic.format, Format):
-        yield Fault(
-            f"{where} is {topic.format!r}", "Json(), Avro(), JsonSchema(), Protobuf() or Raw()"
-        )
-    elif topic.event is None and isinstance(topic.format, Json | Registered):
-        yield Fault(f"{where} {topic.format!r} without an event class", "event=..., or Raw()")
-    elif topic.event is not None and isinstance(topic.format, Raw):
-        yield Fault(f"{where} Raw() with an event class", "leave one of them out")
-
-
-def _registry_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
-    if isinstance(topic.format, Registered) and settings.schema_registry is None:
-        yield Fault(
-            f"topic {topic.name!r}: format {topic.format!r} without a schema registry",
-            'headrace.toml: [schema_registry] with url = "http://..."',
-        )
-
-
-def _binary_faults(topic: Topic) -> Iterator[Fault]:
-    if isinstance(topic.format, Avro | Protobuf) and (schema := schema_of(topic)) is not None:
-        yield from _binary_field_faults(type(topic.format).__name__, schema.name, schema, "")
-    if isinstance(topic.format, Protobuf) and schema is not None:
-        yield from _protobuf_field_faults(schema.name, schema, "")
 
 
 def _protobuf_field_faults(event: str, schema: EventSchema, prefix: str) -> Iterator[Fault]:
@@ -194,7 +172,15 @@ def _names(kind: str) -> str:
 
 
 def _event_faults(topic: Topic) -> Iterator[Fault]:
-    yield from _format_faults(topic)
+    where = f"topic {topic.name!r}: format"
+    if topic.format is not None and not is_a(topic.format, Format):
+        yield Fault(
+            f"{where} is {topic.format!r}", "Json(), Avro(), JsonSchema(), Protobuf() or Raw()"
+        )
+    elif topic.event is None and isinstance(topic.format, Json | Registered):
+        yield Fault(f"{where} {topic.format!r} without an event class", "event=..., or Raw()")
+    elif topic.event is not None and isinstance(topic.format, Raw):
+        yield Fault(f"{where} Raw() with an event class", "leave one of them out")
     if topic.event is None:
         yield from _raw_faults(topic)
         return
@@ -241,7 +227,12 @@ def _schema_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
             topic.event_time,
         )
     yield from _partitioning_faults(topic, schema)
-    yield from _column_faults(schema)
+    for name in schema.names:
+        # In any case: Spark and Delta tell columns apart without it.
+        if name.lower() in _RESERVED_COLUMNS or is_own_column(name):
+            reserved = f"a column of headrace's own, {name.lower()!r}"
+            yield Fault(f"{schema.name}.{name} is {reserved}", "rename it", name)
+    yield from _case_faults(schema.name, schema, "")
 
 
 def _partitioning_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
@@ -342,15 +333,6 @@ def _role_faults(
             "declare it as a field of the event itself: it is a column of its own",
             name,
         )
-
-
-def _column_faults(schema: EventSchema) -> Iterator[Fault]:
-    for name in schema.names:
-        # In any case: Spark and Delta tell columns apart without it.
-        if name.lower() in _RESERVED_COLUMNS or is_own_column(name):
-            reserved = f"a column of headrace's own, {name.lower()!r}"
-            yield Fault(f"{schema.name}.{name} is {reserved}", "rename it", name)
-    yield from _case_faults(schema.name, schema, "")
 
 
 def _case_faults(event: str, schema: EventSchema, prefix: str) -> Iterator[Fault]:

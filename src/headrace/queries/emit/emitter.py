@@ -128,7 +128,13 @@ class EventEmitter:
                             raise
                         self._wait(headline(error), delay)
             try:
-                self._commit_end()
+                # A process that never started a query commits nothing, because another may run.
+                if self._running is not None:
+                    start = self._find_start()
+                    positions = self._commit(start.positions)
+                    lags = lags_of(positions, self._running.source_ends())
+                    self._status = replace(self._status, lags=lags)
+                    self._count_sent(start, positions)
             except (BrokerUnreachableError, MatchedEventsRunningError, TopicMissingError) as error:
                 _LOG.warning("%s: its last position is not committed: %s", name, error)
         finally:
@@ -213,18 +219,6 @@ class EventEmitter:
         positions = self._commit(with_queries(start, rules, self._matched.schema_hash))
         self._count_sent(start, positions)
         return replace(start, positions=positions)
-
-    def _commit_end(self) -> None:
-        """Commits the last positions of the Spark query. Raises as :meth:`_commit_start`.
-
-        A process that never began a query commits nothing, because another process may run.
-        """
-        if self._running is not None:
-            start = self._find_start()
-            positions = self._commit(start.positions)
-            lags = lags_of(positions, self._running.source_ends())
-            self._status = replace(self._status, lags=lags)
-            self._count_sent(start, positions)
 
     def _find_start(self) -> EmitterStart:
         if self._running is not None:

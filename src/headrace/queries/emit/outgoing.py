@@ -136,22 +136,19 @@ def _is_met(shapes: tuple[ShapeRules, ...], schema: EventSchema) -> Column:
 
     met = f.lit(False)
     for number, rules in enumerate(shapes):
-        met = f.when(f.col("shape") == number, _meets(rules, schema)).otherwise(met)
+        constants = rules.layout.columns(f.col("constants"))
+        conditions = []
+        for condition, operand in zip(rules.conditions, rules.shape.operands, strict=True):
+            own, constants = (
+                constants[: len(operand.constant_types)],
+                constants[len(operand.constant_types) :],
+            )
+            conditions.append(column_of(condition, schema, f.col("event"), own))
+        met = f.when(
+            f.col("shape") == number,
+            reduce(lambda left, right: left & right, conditions, f.lit(True)),
+        ).otherwise(met)
     return met
-
-
-def _meets(rules: ShapeRules, schema: EventSchema) -> Column:
-    from pyspark.sql import functions as f
-
-    constants = rules.layout.columns(f.col("constants"))
-    conditions = []
-    for condition, operand in zip(rules.conditions, rules.shape.operands, strict=True):
-        own, constants = (
-            constants[: len(operand.constant_types)],
-            constants[len(operand.constant_types) :],
-        )
-        conditions.append(column_of(condition, schema, f.col("event"), own))
-    return reduce(lambda left, right: left & right, conditions, f.lit(True))
 
 
 def _is_new(sent: Mapping[TopicPartition, SentOfEvent]) -> Column:

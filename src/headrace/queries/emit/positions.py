@@ -21,8 +21,8 @@ from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.client.headers import headers_of
 from headrace.kafka.client.offsets import commit, committed, earliest_offsets, high_watermarks
 from headrace.kafka.client.partitions import client_partition, partition_of
-from headrace.kafka.origin import Origin, origins
-from headrace.kafka.read.range_reader import Record, read_records
+from headrace.kafka.origin import origins
+from headrace.kafka.read.range_reader import read_records
 from headrace.kafka.read.resume import (
     Gap,
     LogState,
@@ -267,7 +267,9 @@ def sent_behind(
         for target, end in ends.items()
     )
     for record in read_records(matched.config, matched.group, ranges, with_uncommitted=True):
-        origin = _origin(matched, record)
+        known = origins(headers_of(record) or ())
+        is_ours = known and (known[-1].site, known[-1].topic) == (matched.site, matched.topic.name)
+        origin = known[-1] if is_ours else None
         if origin is None:
             continue
         query = (record.key() or b"").decode(errors="backslashreplace")
@@ -275,9 +277,3 @@ def sent_behind(
         # Several partitions of events share one target.
         if sent.source in scan_from and sent.offset >= scan_from[sent.source]:
             yield sent
-
-
-def _origin(matched: EmitterPlan, record: Record) -> Origin | None:
-    known = origins(headers_of(record) or ())
-    is_ours = known and (known[-1].site, known[-1].topic) == (matched.site, matched.topic.name)
-    return known[-1] if is_ours else None

@@ -162,7 +162,14 @@ class _Table:
         if query.rule.shape.key not in self._numbers and len(self.shapes) == MAX_SHAPES:
             self.left_out += 1
             return
-        number = self._shape(query)
+        shape = query.rule.shape
+        if shape.key not in self._numbers:
+            self._numbers[shape.key] = len(self.shapes)
+            types: list[pa.DataType] = []
+            for operand in shape.operands:
+                types += operand.constant_types
+            self.shapes.append(ShapeRules(shape, query.conditions, ConstantLayout(types)))
+        number = self._numbers[shape.key]
         constants = [constant for operand in query.rule.constants for constant in operand]
         row = {
             "query": query.rule.query_id,
@@ -173,16 +180,6 @@ class _Table:
         }
         for key in self._keys(query):
             yield row | {"lookup": key}
-
-    def _shape(self, query: EmittingQuery) -> int:
-        shape = query.rule.shape
-        if shape.key not in self._numbers:
-            self._numbers[shape.key] = len(self.shapes)
-            types: list[pa.DataType] = []
-            for operand in shape.operands:
-                types += operand.constant_types
-            self.shapes.append(ShapeRules(shape, query.conditions, ConstantLayout(types)))
-        return self._numbers[shape.key]
 
     def _keys(self, query: EmittingQuery) -> list[str]:
         compared = None if query.lookup < 0 else equated(query.conditions[query.lookup])

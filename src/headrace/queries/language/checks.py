@@ -202,7 +202,14 @@ class ExpressionTypes:
         for name in path.names:
             field = next((member for member in fields if member.name == name), None)
             if field is None:
-                raise UnfitError(path, self._unknown(path))
+                known = list(_paths(self._schema))
+                close = get_close_matches(str(path), known, n=1)
+                meant = (
+                    f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
+                )
+                raise UnfitError(
+                    path, f"there is no field {str(path)!r} in {self._schema.name}{meant}"
+                )
             fields = field.fields
         return field
 
@@ -315,12 +322,6 @@ class ExpressionTypes:
         meant = f"did you mean {close[0]!r}?" if close else possible
         raise UnfitError(text, f"{path} is never {text.value!r}; {meant}")
 
-    def _unknown(self, path: Path) -> str:
-        known = list(_paths(self._schema))
-        close = get_close_matches(str(path), known, n=1)
-        meant = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
-        return f"there is no field {str(path)!r} in {self._schema.name}{meant}"
-
 
 _BOOLEAN = ValueType.BOOLEAN
 
@@ -371,9 +372,6 @@ class _Check:
             needed = f"{aggregate.function} needs {function.argument.value}"
             text = print_expression(aggregate.argument)
             raise UnfitError(aggregate.argument, f"{needed}; {text} is {actual.value}")
-        self._parameters(aggregate)
-
-    def _parameters(self, aggregate: Aggregate) -> None:
         parameters = aggregate.parameters
         if aggregate.function == "percentile":
             _check_percentage(aggregate, parameters[0])

@@ -151,14 +151,13 @@ class _QueryParser:
         """Returns the words before AS, and the name after it."""
         for index, word in at_depth_zero(words):
             if word.token_type is TokenType.ALIAS:
-                return words[:index], self._name(words[index + 1 :], after=word.end + 1)
+                name = words[index + 1 :]
+                is_quoted = len(name) == 1 and name[0].token_type is TokenType.IDENTIFIER
+                if not (is_quoted and name[0].text) and not NAME.fullmatch(self._text.of(name)):
+                    reason = 'AS is followed by a name or a "name"'
+                    raise self._text.error_at(name, reason, after=word.end + 1)
+                return words[:index], name[0].text
         return words, ""
-
-    def _name(self, words: Words, *, after: int) -> str:
-        is_quoted = len(words) == 1 and words[0].token_type is TokenType.IDENTIFIER
-        if not (is_quoted and words[0].text) and not NAME.fullmatch(self._text.of(words)):
-            raise self._text.error_at(words, 'AS is followed by a name or a "name"', after=after)
-        return words[0].text
 
     def _aggregate(self, words: Words, *, after: int) -> Aggregate:
         arguments = in_brackets(words[1:])

@@ -18,7 +18,6 @@ from headrace.queries.language.tree import (
     ClosedBy,
     Comparison,
     Expression,
-    Facet,
     FunctionCall,
     In,
     IsNull,
@@ -29,7 +28,6 @@ from headrace.queries.language.tree import (
     Or,
     Path,
     Query,
-    Result,
 )
 from headrace.queries.language.words import quoted_text
 
@@ -53,10 +51,14 @@ def print_query(query: Query) -> str:
     count as a change, which drops open windows, and instances would parse each text.
     """
     texts = {
-        "SELECT": ", ".join(map(_result, query.results)),
+        "SELECT": ", ".join(
+            print_aggregate(result.aggregate) + _alias(result.name) for result in query.results
+        ),
         "FROM": _name(query.topic),
         "WHERE": "" if query.where is None else print_expression(query.where),
-        "FACET": ", ".join(map(_facet, query.facets)),
+        "FACET": ", ".join(
+            print_expression(facet.expression) + _alias(facet.name) for facet in query.facets
+        ),
         "LIMIT": "" if query.max_groups == DEFAULT_MAX_GROUPS else str(query.max_groups),
         "WINDOW": print_duration(query.window),
         "SLIDE BY": "" if query.slide == query.window else print_duration(query.slide),
@@ -177,12 +179,8 @@ def _operand(expression: Expression) -> str:
     return text if isinstance(expression, _ATOMS) else f"({text})"
 
 
-def _result(result: Result) -> str:
-    return print_aggregate(result.aggregate) + (f" AS {_name(result.name)}" if result.name else "")
-
-
-def _facet(facet: Facet) -> str:
-    return print_expression(facet.expression) + (f" AS {_name(facet.name)}" if facet.name else "")
+def _alias(name: str) -> str:
+    return f" AS {_name(name)}" if name else ""
 
 
 def _name(name: str) -> str:

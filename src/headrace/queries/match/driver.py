@@ -82,7 +82,17 @@ class MatchDriver(SinkDriver):
             self._check_expected(transaction)
             self._is_first = False
         decoded = [_PIECE.decode(piece) for piece in pieces]
-        tick = self._tick(transaction, rules_of(decoded, self._label))
+        registry = TopicPartition(self._queries.queries_topic, 0)
+        tick = Tick(
+            topic=self._topic,
+            pipeline=self._pipeline,
+            event_us=transaction.event_us,
+            planned_ms=transaction.planned_ms,
+            positions={place.partition: at for place, at in transaction.positions.items()},
+            registry_offset=transaction.followed.get(registry, 0),
+            topic_id=transaction.topic_ids.get(self._topic, ""),
+            rules=rules_of(decoded, self._label),
+        )
         with _translated(self._label):
             self._producer.send(self._records(decoded, tick, transaction))
         return CommitResult(
@@ -125,19 +135,6 @@ class MatchDriver(SinkDriver):
             yield ProducerRecord(
                 self._queries.positions_topic, name.encode(), str(version).encode(), (), 0
             )
-
-    def _tick(self, transaction: Transaction, rules: str) -> Tick:
-        registry = TopicPartition(self._queries.queries_topic, 0)
-        return Tick(
-            topic=self._topic,
-            pipeline=self._pipeline,
-            event_us=transaction.event_us,
-            planned_ms=transaction.planned_ms,
-            positions={place.partition: at for place, at in transaction.positions.items()},
-            registry_offset=transaction.followed.get(registry, 0),
-            topic_id=transaction.topic_ids.get(self._topic, ""),
-            rules=rules,
-        )
 
 
 def events_by_partition(pieces: Sequence[MatchPiece]) -> Counter[int]:

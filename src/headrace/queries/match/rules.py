@@ -193,21 +193,18 @@ class ShapeTable:
             is_open = pairs.operands != number
             if not is_open.any():
                 continue
-            is_met = self._is_met(rows, number, pairs)
+            # In parts that fit into memory: a candidate may have large texts and long lists.
+            operand = self.shape.operands[number]
+            parts = []
+            for part in self._parts(rows.sizes(operand.columns), number, pairs):
+                taken = rows.take(operand.columns, pairs.rows[part])
+                constants = self._constants(number, pairs.slots[part])
+                parts.append(_is_true(operand.evaluate(taken, constants)))
+            is_met = np.concatenate(parts)
             pairs = pairs.take(np.flatnonzero(is_met | ~is_open))
             if not len(pairs.rows):
                 return
         yield Matches(self.shape, pairs.rows, pairs.slots)
-
-    def _is_met(self, rows: MeasuredRows, number: int, pairs: Candidates) -> npt.NDArray[np.bool_]:
-        """Returns which pairs meet an operand, evaluated in parts that fit into memory."""
-        operand = self.shape.operands[number]
-        parts = []
-        for part in self._parts(rows.sizes(operand.columns), number, pairs):
-            taken = rows.take(operand.columns, pairs.rows[part])
-            constants = self._constants(number, pairs.slots[part])
-            parts.append(_is_true(operand.evaluate(taken, constants)))
-        return np.concatenate(parts)
 
     def _parts(self, row_sizes: NumberArray, number: int, pairs: Candidates) -> Iterable[slice]:
         """Returns parts of pairs that fit into memory; a row is repeated for each list value."""

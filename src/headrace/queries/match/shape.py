@@ -178,9 +178,14 @@ class ShapeTemplate:
         Constants in the text may have other values than in the template's query, and lists may have
         other lengths. A text that is not in the printer's form does not fit.
         """
+        types = [tuple(map(type, values)) for values in constants]
         return (
             len(text) <= MAX_CHARACTERS
-            and self._has_types(constants)
+            and types == self._types
+            and all(
+                _are_scalars(constants[operand][place], scalar)
+                for operand, place, scalar in self._limited
+            )
             and self._pattern.fullmatch(text) is not None
         )
 
@@ -209,13 +214,6 @@ class ShapeTemplate:
             for place, kind in enumerate(operand.constant_types)
             if (scalar := _scalar_type(kind)) is int or _python_type(kind) is tuple
         ]
-
-    def _has_types(self, constants: Constants) -> bool:
-        types = [tuple(map(type, values)) for values in constants]
-        return types == self._types and all(
-            _are_scalars(constants[operand][place], scalar)
-            for operand, place, scalar in self._limited
-        )
 
 
 def _python_type(kind: pa.DataType) -> type:

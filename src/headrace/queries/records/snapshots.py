@@ -263,7 +263,11 @@ class Restored:
         for value in values:
             record = decode_snapshot_record(value)
             if isinstance(record, SnapshotPosition):
-                self._take_position(record)
+                self.position = record
+                self.ended_events.clear()
+                # A snapshot is one transaction, so parts left before its position are damaged.
+                self.damaged += len(self._parts)
+                self._parts.clear()
             elif isinstance(record, AnswerPosition):
                 self.answered = record
             elif isinstance(record, QuerySilence):
@@ -285,13 +289,6 @@ class Restored:
         # A marker moves to the end: the order is that in which windows ended.
         self.ended.pop(marker.id, None)
         self.ended[marker.id] = marker
-
-    def _take_position(self, position: SnapshotPosition) -> None:
-        """Takes a position: a snapshot is one transaction, so parts left before it are damaged."""
-        self.position = position
-        self.ended_events.clear()
-        self.damaged += len(self._parts)
-        self._parts.clear()
 
     def _take_part(self, part: WindowPart) -> None:
         if part.number == 0:

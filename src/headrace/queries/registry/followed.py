@@ -49,16 +49,13 @@ class FollowedRegistry:
         if topic_id != self._topic_id or now - self._read_at > MAX_IDLE_SECONDS:
             self._table, self._topic_id = QueryTable(self._parse), topic_id
         if live is not None:
-            self._read(config)
+            start = earliest_offsets(config, [self._partition])[self._partition]
+            end = high_watermarks(config, [self._partition])[self._partition]
+            if end < self._table.next_offset:  # the log was truncated, and may have other records
+                self._table = QueryTable(self._parse)
+            self._table.forget_before(start)
+            ranges = [OffsetRange(self._partition, max(start, self._table.next_offset), end)]
+            for record in read_records(config, "headrace.queries", ranges):
+                self._table.apply(record.key(), record.value(), record.offset())
         self._read_at = now
         return self._table
-
-    def _read(self, config: ClientConfig) -> None:
-        start = earliest_offsets(config, [self._partition])[self._partition]
-        end = high_watermarks(config, [self._partition])[self._partition]
-        if end < self._table.next_offset:  # the log was truncated, and may have other records
-            self._table = QueryTable(self._parse)
-        self._table.forget_before(start)
-        ranges = [OffsetRange(self._partition, max(start, self._table.next_offset), end)]
-        for record in read_records(config, "headrace.queries", ranges):
-            self._table.apply(record.key(), record.value(), record.offset())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import string
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -160,7 +159,8 @@ class QueryRegistry:
             BrokerUnreachableError: if the brokers do not answer.
             TopicChangeError: if the topic of the registry has settings of another max_ttl.
         """
-        chosen = _random_id() if query_id is None else query_id
+        random_id = (secrets.choice(_RANDOM_ID_CHARACTERS) for _ in range(_RANDOM_ID_LENGTH))
+        chosen = "".join(random_id) if query_id is None else query_id
         if not QUERY_ID.fullmatch(chosen):
             raise QueryInvalidError("id", chosen, f"possible are {QUERY_ID_WORDS}")
         now = _now()
@@ -353,15 +353,16 @@ class QueryRegistry:
         elif table.is_cancelled(query_id):
             reason = _CANCELLED
         else:
-            reason = _meant(query_id, list(table.registered)[-_MAX_COMPARED_IDS:])
+            close = get_close_matches(
+                query_id, list(table.registered)[-_MAX_COMPARED_IDS:], n=MAX_CLOSE_IDS
+            )
+            reason = (
+                f"did you mean {' or '.join(map(repr, close))}?" if close else "no id is like it"
+            )
         return QueryMissingError(query_id, self._queries.name, reason)
 
     def _parse(self, text: str) -> Query:
         return checked_query(self._project, text).query
-
-
-def _random_id() -> str:
-    return "".join(secrets.choice(_RANDOM_ID_CHARACTERS) for _ in range(_RANDOM_ID_LENGTH))
 
 
 def _live(table: QueryTable, query_id: str, at: datetime) -> RegisteredQuery | None:
@@ -376,11 +377,6 @@ def _entry(
     if fault is not None:
         state, reason = QueryState.FAULTY, fault.reason
     return QueryEntry(query.id, state, query.offset, query, reason, table.first_record(query))
-
-
-def _meant(query_id: str, known: Iterable[str]) -> str:
-    close = get_close_matches(query_id, list(known), n=MAX_CLOSE_IDS)
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else "no id is like it"
 
 
 def _seconds_text(duration: timedelta) -> str:

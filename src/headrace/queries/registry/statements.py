@@ -53,13 +53,7 @@ def checked_query(project: LoadedProject, text: str, *, is_new: bool = False) ->
     """
     query = parse_query(text)
     schema = _schema(project, query, text)
-    _check(query, schema, text, is_new=is_new)
-    _check_printed(query, text)
-    return CheckedQuery(query, result_types(query, schema))
-
-
-def _check(query: Query, schema: EventSchema, text: str, *, is_new: bool) -> None:
-    """Checks a query; where an unknown name is in double quotes, the error shows single quotes."""
+    # Users of other SQL write texts in double quotes, which are names here: the error says so.
     try:
         check_query(query, schema, text, is_new=is_new)
     except QueryTextError as error:
@@ -68,15 +62,13 @@ def _check(query: Query, schema: EventSchema, text: str, *, is_new: bool) -> Non
             raise
         reason = f"{error.reason}; if a text is meant, write {quoted_text(name)}"
         raise QueryTextError(error.line, error.column, reason) from error
-
-
-def _check_printed(query: Query, text: str) -> None:
-    """Refuses a query that is too large in the printer's form, which instances parse."""
+    # Instances parse the printer's form, which may be too large although the text is not.
     try:
         parse_query(print_query(query))
     except QueryTextError as error:
         reason = f"with all its brackets, as it is stored, the query is too large: {error.reason}"
         raise QueryText(text).error(query.position, reason) from error
+    return CheckedQuery(query, result_types(query, schema))
 
 
 def _schema(project: LoadedProject, query: Query, text: str) -> EventSchema:

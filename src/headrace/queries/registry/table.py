@@ -115,7 +115,9 @@ class QueryTable:
         self._faulty.pop(key, None)
         self._cancelled.pop(key, None)
         if value is None:
-            self._cancel(key, offset)
+            self._cancelled[key] = offset
+            if len(self._cancelled) > MAX_CANCELLED_IDS:
+                del self._cancelled[next(iter(self._cancelled))]
             return
         try:
             query = self._queries[key] = replace(decode_query(key, value), offset=offset)
@@ -150,7 +152,16 @@ class QueryTable:
 
         If it is not, ``faulty`` has the reason.
         """
-        checked = self._check(query.text)
+        checked = self._checked.get(query.text)
+        if checked is None:
+            if len(self._checked) > max(MIN_REMEMBERED_TEXTS, 2 * len(self._queries)):
+                texts = {query.text for query in self._queries.values()}
+                self._checked = {text: self._checked[text] for text in texts & set(self._checked)}
+            try:
+                checked = _CheckedText(self._parse(query.text).topic, "")
+            except QueryTextError as error:
+                checked = _CheckedText("", str(error))
+            self._checked[query.text] = checked
         if checked.topic == query.topic:
             return True
         about = f"topic is {query.topic!r}, and the text is about {checked.topic!r}"
@@ -158,24 +169,6 @@ class QueryTable:
         if self._queries.get(key) == query:
             self._faulty[key] = FaultyQuery(query.id, query.offset, checked.reason or about)
         return False
-
-    def _cancel(self, key: bytes | None, offset: int) -> None:
-        self._cancelled[key] = offset
-        if len(self._cancelled) > MAX_CANCELLED_IDS:
-            del self._cancelled[next(iter(self._cancelled))]
-
-    def _check(self, text: str) -> _CheckedText:
-        checked = self._checked.get(text)
-        if checked is None:
-            if len(self._checked) > max(MIN_REMEMBERED_TEXTS, 2 * len(self._queries)):
-                texts = {query.text for query in self._queries.values()}
-                self._checked = {text: self._checked[text] for text in texts & set(self._checked)}
-            try:
-                checked = _CheckedText(self._parse(text).topic, "")
-            except QueryTextError as error:
-                checked = _CheckedText("", str(error))
-            self._checked[text] = checked
-        return checked
 
 
 def _is_renewed(before: RegisteredQuery, query: RegisteredQuery) -> bool:

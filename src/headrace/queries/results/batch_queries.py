@@ -44,14 +44,13 @@ class BatchQueriesCheck:
         reader = RegistryReader(pipeline, registry, topic, schema, self._cluster)
         end = reader.end()
         is_other_topic = tick.registry_offset > end.offset
-        if is_other_topic or self._is_old(tick):
+        # Kafka deletes records of queries by their ttl: an old batch may have had more of them.
+        ttl = self._queries.max_ttl
+        if is_other_topic or (
+            ttl is not None and tick.planned_ms + milliseconds(ttl) < now_in_ms()
+        ):
             return None
         planned = RegistryPoint(end.topic_id, tick.registry_offset, tick.planned_ms)
         if reader.at(planned).hash == tick.rules:
             return True
         return None if end.offset > tick.registry_offset else False
-
-    def _is_old(self, tick: Tick) -> bool:
-        """Returns whether Kafka may have deleted records of queries that the batch had."""
-        ttl = self._queries.max_ttl
-        return ttl is not None and tick.planned_ms + milliseconds(ttl) < now_in_ms()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +21,7 @@ from headrace.queries.windows.instance.views import numbers_text, utc_text
 
 if TYPE_CHECKING:
     from headrace.queries.records.result import QueryResult
-    from headrace.queries.results.explanation import MatchingPipeline, QueryExplanation
+    from headrace.queries.results.explanation import QueryExplanation
     from headrace.queries.sample import QuerySample
 
 ShowResult: TypeAlias = Callable[["QueryResult"], None]
@@ -79,7 +79,16 @@ def _explained(result: ShownExplanation, screen: Screen) -> None:
         _sample(known.sample, screen)
     if known.pipelines:
         screen.line("")
-        _pipelines(known.pipelines, screen)
+        titles = ("pipeline", "has the query", "its queries are", "last batch", "event time", "lag")
+        matching = table(*titles, right=(5,))
+        for pipeline in known.pipelines:
+            has_query = {True: "yes", False: "not yet", None: "not known"}[pipeline.has_query]
+            rules = {True: "as registered", False: "OTHERS", None: "not known"}
+            queries = rules[pipeline.has_registered_rules]
+            times = (utc_text(pipeline.planned_at), utc_text(pipeline.event_time))
+            lag = "" if pipeline.lag is None else f"{pipeline.lag:,}"
+            matching.add_row(*map(safe, (pipeline.pipeline, has_query, queries, *times)), lag)
+        screen.out.print(matching, highlight=False)
     screen.line("")
     _instances(known.instances, screen)
     if known.late_events is not None:
@@ -116,19 +125,6 @@ def _cost(sample: QuerySample) -> str:
         return f"No index: every event is looked at{cost}."
     share = "" if sample.candidate_share is None else f" ({sample.candidate_share:.2%} of events)"
     return f"Looked up by {safe(sample.lookup)}: {sample.candidates:,} candidates{share}{cost}."
-
-
-def _pipelines(pipelines: Iterable[MatchingPipeline], screen: Screen) -> None:
-    titles = ("pipeline", "has the query", "its queries are", "last batch", "event time", "lag")
-    matching = table(*titles, right=(5,))
-    for pipeline in pipelines:
-        has_query = {True: "yes", False: "not yet", None: "not known"}[pipeline.has_query]
-        rules = {True: "as registered", False: "OTHERS", None: "not known"}
-        queries = rules[pipeline.has_registered_rules]
-        times = (utc_text(pipeline.planned_at), utc_text(pipeline.event_time))
-        lag = "" if pipeline.lag is None else f"{pipeline.lag:,}"
-        matching.add_row(*map(safe, (pipeline.pipeline, has_query, queries, *times)), lag)
-    screen.out.print(matching, highlight=False)
 
 
 def _instances(slots: Sequence[InstanceSlot], screen: Screen) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +43,19 @@ class DeadLetterContents:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the facts of each, with its key, value and headers."""
-        return {"dead_letters": [_facts(stored) | _content(stored) for stored in self.letters]}
+        return {
+            "dead_letters": [
+                _facts(stored)
+                | {
+                    "key": stored.letter.key,
+                    "value": stored.letter.value,
+                    "headers": [
+                        {"name": name, "value": value} for name, value in stored.letter.headers
+                    ],
+                }
+                for stored in self.letters
+            ]
+        }
 
 
 @dataclass(frozen=True)
@@ -83,7 +94,17 @@ def _list(result: DeadLetterList, screen: Screen) -> None:
 @view.register
 def _contents(result: DeadLetterContents, screen: Screen) -> None:
     for stored in result.letters:
-        for name, fact in _lines(stored).items():
+        letter = stored.letter
+        facts = {
+            "record": f"{stored.origin}, {time_text(letter.timestamp_ms)}",
+            "reason": f"{letter.reason}: {letter.detail}",
+            "pipeline": f"{stored.pipeline}, version {stored.version}",
+            "written": f"{time_text(stored.written_ms)}, after {stored.replays} replay(s)",
+            "key": content_text(letter.key),
+            "value": content_text(letter.value),
+        }
+        facts |= {f"header {name}": content_text(value) for name, value in letter.headers}
+        for name, fact in facts.items():
             screen.line(f"[bold]{safe(name)}[/]: {safe(fact)}")
 
 
@@ -100,18 +121,6 @@ def _replayed(result: ReplayResult, screen: Screen) -> None:
         screen.out.print(f"  {count} for {escape(name)}")
 
 
-def _lines(stored: StoredDeadLetter) -> Mapping[str, str]:
-    letter = stored.letter
-    return {
-        "record": f"{stored.origin}, {time_text(letter.timestamp_ms)}",
-        "reason": f"{letter.reason}: {letter.detail}",
-        "pipeline": f"{stored.pipeline}, version {stored.version}",
-        "written": f"{time_text(stored.written_ms)}, after {stored.replays} replay(s)",
-        "key": content_text(letter.key),
-        "value": content_text(letter.value),
-    } | {f"header {name}": content_text(value) for name, value in letter.headers}
-
-
 def _facts(stored: StoredDeadLetter) -> dict[str, Any]:
     letter = stored.letter
     return {
@@ -124,9 +133,3 @@ def _facts(stored: StoredDeadLetter) -> dict[str, Any]:
         "timestamp_ms": letter.timestamp_ms,
         "written_ms": stored.written_ms,
     }
-
-
-def _content(stored: StoredDeadLetter) -> dict[str, Any]:
-    letter = stored.letter
-    headers = [{"name": name, "value": value} for name, value in letter.headers]
-    return {"key": letter.key, "value": letter.value, "headers": headers}

@@ -24,7 +24,10 @@ def constant_beside(literal: Literal, beside: ValueType) -> tuple[ValueType, Con
     """
     match literal.value, beside:
         case str(text), ValueType.TIME:
-            return ValueType.TIME, _microseconds(text)
+            moment = time_literal(text)
+            if moment is None:
+                raise ValueError(f"{text!r} is no time with a time zone")
+            return ValueType.TIME, microseconds_since_1970(moment)
         case str(text), _:
             return ValueType.TEXT, text
         case bool(boolean), _:
@@ -50,10 +53,3 @@ def _number_beside(number: float, beside: ValueType) -> tuple[ValueType, Constan
                 return ValueType.INTEGER, int(number)
     # Adding 0.0 turns -0.0 into 0.0: Arrow's hashes tell them apart.
     return ValueType.NUMBER, number + 0.0
-
-
-def _microseconds(text: str) -> int:
-    moment = time_literal(text)
-    if moment is None:
-        raise ValueError(f"{text!r} is no time with a time zone")
-    return microseconds_since_1970(moment)

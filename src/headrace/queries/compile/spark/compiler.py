@@ -159,18 +159,15 @@ class _Compiler:
     def _(self, call: FunctionCall) -> _Value:
         function = FUNCTIONS[call.function]
         if function.returns is ValueType.TEXT:
-            return self._with_case(call)
+            functions: list[str] = []
+            text: Expression = call
+            while isinstance(text, FunctionCall):
+                functions.insert(0, text.function)
+                [text] = text.arguments
+            return _Value(ValueType.TEXT, with_case(self.of(text).column, functions))
         pairs = zip(map(self._of, call.arguments), function.arguments, strict=True)
         arguments = [_double(value) if kind is _NUMBER else value.column for value, kind in pairs]
         return _Value(function.returns, operations.FUNCTIONS[call.function](*arguments))
-
-    def _with_case(self, call: FunctionCall) -> _Value:
-        functions: list[str] = []
-        text: Expression = call
-        while isinstance(text, FunctionCall):
-            functions.insert(0, text.function)
-            [text] = text.arguments
-        return _Value(ValueType.TEXT, with_case(self.of(text).column, functions))
 
     def _columns(self, expressions: Sequence[Expression]) -> list[Column]:
         return [self.of(expression).column for expression in expressions]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.events import EARLIEST_US, LATEST_US
 from headrace.events.parsing.parser import slots
-from headrace.model.event import EventField, EventSchema, FieldType, Precision
+from headrace.model.event import EventField, EventSchema, FieldType
 from headrace.queries.compile.spark.values import bigint, value_of
 
 if TYPE_CHECKING:
@@ -73,7 +73,12 @@ def _condition(field: EventField, parsed: Column, value: Column) -> Column | Non
         case FieldType.DATE:
             condition = parsed.rlike(_DATE) & parsed.try_cast("date").isNotNull()
         case FieldType.DECIMAL:
-            condition = f.when(value.isNotNull(), _fits(parsed, field.precision, value))
+            # Valid is a value that has the same nearest double as a decimal of the precision.
+            text = parsed.try_cast("string")
+            decimal = text.try_cast(f"decimal({field.precision.digits}, {field.precision.scale})")
+            condition = f.when(
+                value.isNotNull(), decimal.try_cast("string").try_cast("double") == value
+            )
         case FieldType.BINARY:
             is_text = f.schema_of_variant(parsed) == "STRING"
             condition = is_text & parsed.try_cast("string").rlike(_BASE64)
@@ -83,13 +88,6 @@ def _condition(field: EventField, parsed: Column, value: Column) -> Column | Non
             is_list = field.type is FieldType.LIST
             condition = _are_valid(field.item, parsed if is_list else f.map_values(parsed))
     return condition
-
-
-def _fits(variant: Column, precision: Precision, number: Column) -> Column:
-    """Returns whether the value, as a decimal of the precision, has the same nearest double."""
-    text = variant.try_cast("string")
-    decimal = text.try_cast(f"decimal({precision.digits}, {precision.scale})")
-    return decimal.try_cast("string").try_cast("double") == number
 
 
 def _are_valid(item: EventField, items: Column) -> Column | None:

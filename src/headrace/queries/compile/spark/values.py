@@ -40,7 +40,11 @@ def value_of(field: EventField, parsed: Column) -> Column | None:
         case FieldType.STRING | FieldType.LONG | FieldType.DOUBLE | FieldType.BOOLEAN:
             return parsed
         case FieldType.DECIMAL:
-            return _number(parsed)
+            from pyspark.sql import functions as f
+
+            text = parsed.try_cast("string")
+            is_number = (f.schema_of_variant(parsed) != "STRING") | text.rlike(_NUMBER)
+            return f.when(is_number, text.try_cast("double"))
         case FieldType.TIMESTAMP:
             # Times have no other letters. At its first call, ``upper`` of Spark takes a second.
             time = f.translate(parsed, "tz", "TZ").try_cast("timestamp")
@@ -51,14 +55,6 @@ def value_of(field: EventField, parsed: Column) -> Column | None:
         case FieldType.STRUCT if field.schema is not None:
             return f.when(parsed.isNotNull(), values_of(field.schema, parsed))
     return None
-
-
-def _number(variant: Column) -> Column:
-    from pyspark.sql import functions as f
-
-    text = variant.try_cast("string")
-    is_number = (f.schema_of_variant(variant) != "STRING") | text.rlike(_NUMBER)
-    return f.when(is_number, text.try_cast("double"))
 
 
 def bigint(number: int) -> Column:

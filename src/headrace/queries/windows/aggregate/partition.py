@@ -144,7 +144,11 @@ class PartitionAggregator(Stage):
         self.offset = offset + 1
         self._clock_ms = max(self._clock_ms, now_ms)
         if isinstance(record, Tick):
-            return self._tick(record, now_ms)
+            self._ticks[record.topic] = record
+            self._counts.take(record)
+            if record.event_us is None:
+                return WindowOutput()
+            return self.end_by_event_time(record.topic, record.event_us, now_ms)
         counts = self._counts.of(record.topic)
         counts.begun += record.events
         try:
@@ -214,13 +218,6 @@ class PartitionAggregator(Stage):
         """Returns the publish markers that are kept."""
         return list(self._ended.values())
 
-    def _tick(self, tick: Tick, now_ms: int) -> WindowOutput:
-        self._ticks[tick.topic] = tick
-        self._counts.take(tick)
-        if tick.event_us is None:
-            return WindowOutput()
-        return self.end_by_event_time(tick.topic, tick.event_us, now_ms)
-
     def _add(self, record: WindowPartial, offset: int, now_ms: int) -> None:
         window_id = WindowId.of(record)
         marker = self._ended.get(window_id)
@@ -234,7 +231,9 @@ class PartitionAggregator(Stage):
         if window is None:
             window = OpenWindow(window_id, record.text, plan, now_ms)
             if marker is not None or self._has_ended(window, now_ms):
-                self._count_late(record)
+                is_known = record.query in self.late or len(self.late) < _MAX_LATE_QUERIES
+                self.late[record.query if is_known else ""] += record.events
+                self._counts.of(record.topic).late += record.events
                 return
             window.add(record, now_ms)
             self._open(window)
@@ -260,11 +259,6 @@ class PartitionAggregator(Stage):
             _LOG.warning("Query %s can't be added up: %s", query, error)
         if query in self.faulty or len(self.faulty) < _MAX_FAULTY_QUERIES:
             self.faulty[query] = str(error)
-
-    def _count_late(self, record: WindowPartial) -> None:
-        is_known = record.query in self.late or len(self.late) < _MAX_LATE_QUERIES
-        self.late[record.query if is_known else ""] += record.events
-        self._counts.of(record.topic).late += record.events
 
     def _has_ended(self, window: OpenWindow, now_ms: int) -> bool:
         """Returns whether a window has ended that is not in memory and has no publish marker."""

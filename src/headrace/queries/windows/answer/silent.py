@@ -103,7 +103,9 @@ class WatchedQueries:
             self._remove(key)
             if watched is not None:
                 self._watched[key] = watched
-                self._queries_like(watched)[key] = watched
+                # Queries whose windows end at the same times, in the same partition, are together.
+                rhythms = self._rhythms.setdefault(watched.place, {})
+                rhythms.setdefault(_Rhythm.of(watched.plan), {})[key] = watched
 
     def forget_expired(self, at_ms: int) -> None:
         """Drops queries that expired over an hour ago: the registry may not record their end.
@@ -174,11 +176,6 @@ class WatchedQueries:
         if watched is None or watched.registered_text != registered:
             return False
         return watched.plan.loss_after > 0
-
-    def _queries_like(self, watched: WatchedQuery) -> dict[bytes, WatchedQuery]:
-        """Returns the queries whose windows end at the same times, in the same partition."""
-        rhythms = self._rhythms.setdefault(watched.place, {})
-        return rhythms.setdefault(_Rhythm.of(watched.plan), {})
 
     def _remove(self, key: bytes) -> None:
         watched = self._watched.pop(key, None)

@@ -47,18 +47,15 @@ class ExtremeAggregation(Aggregation[Scalar]):
 
     def partials_of(self, rows: GroupedRows) -> Iterable[Partial]:
         if self.value_type is ValueType.TEXT:
-            return self._texts(rows)
+            encoded = rows.scalars().dictionary_encode()
+            order = pc.sort_indices(encoded.dictionary).to_numpy()
+            ranks = np.empty(len(order), np.int64)
+            ranks[order] = np.arange(len(order))
+            extremes = self._extremes(ranks[encoded.indices.to_numpy()], rows)
+            texts = encoded.dictionary.take(pa.array(order[extremes]))
+            return cast("list[Partial]", texts.to_pylist())
         # -0.0 + 0 is 0.0: else the order of rows would decide which of the two zeros is selected.
         return cast("list[Partial]", self._extremes(rows.numbers() + 0, rows).tolist())
-
-    def _texts(self, rows: GroupedRows) -> Iterable[Partial]:
-        encoded = rows.scalars().dictionary_encode()
-        order = pc.sort_indices(encoded.dictionary).to_numpy()
-        ranks = np.empty(len(order), np.int64)
-        ranks[order] = np.arange(len(order))
-        extremes = self._extremes(ranks[encoded.indices.to_numpy()], rows)
-        texts = encoded.dictionary.take(pa.array(order[extremes]))
-        return cast("list[Partial]", texts.to_pylist())
 
     def _extremes(self, numbers: Numbers, rows: GroupedRows) -> Numbers:
         extreme = np.maximum if self.is_max else np.minimum

@@ -168,8 +168,19 @@ class AggregatorInstance:
             on_ready=self._has_news.set,
         )
         try:
-            if self._queries_are_read(follower, observe):
-                self._run_with_lease(observe)
+            while not follower.ready and not self._ending.is_set():
+                self._wait_for_news("the registered queries are being read", observe)
+            if not self._ending.is_set():
+                lease = LeaseHolder(self._config, self._queries, on_change=self._has_news.set)
+                ends = TopicEnds(KafkaCluster(self._config).live_unless_open, self._topics)
+                try:
+                    while not self._ending.is_set():
+                        lease.heartbeat()
+                        self._uncovered = lease.uncovered
+                        self._run_or_wait(lease, ends, observe)
+                finally:
+                    lease.close()
+                    ends.close()
         finally:
             follower.close()
 
@@ -183,24 +194,6 @@ class AggregatorInstance:
             else:
                 return True
         return False
-
-    def _queries_are_read(self, follower: TableFollower, observe: Observe) -> bool:
-        """Waits until the registry is read; returns ``False`` if the instance was stopped."""
-        while not follower.ready and not self._ending.is_set():
-            self._wait_for_news("the registered queries are being read", observe)
-        return not self._ending.is_set()
-
-    def _run_with_lease(self, observe: Observe) -> None:
-        lease = LeaseHolder(self._config, self._queries, on_change=self._has_news.set)
-        ends = TopicEnds(KafkaCluster(self._config).live_unless_open, self._topics)
-        try:
-            while not self._ending.is_set():
-                lease.heartbeat()
-                self._uncovered = lease.uncovered
-                self._run_or_wait(lease, ends, observe)
-        finally:
-            lease.close()
-            ends.close()
 
     def _run_or_wait(self, lease: LeaseHolder, ends: TopicEnds, observe: Observe) -> None:
         partitions = lease.partitions
@@ -217,7 +210,10 @@ class AggregatorInstance:
                 lease.give_back()
             self._wait(reason, observe)
         finally:
-            self._close()
+            self._results += sum(owned.written.results for owned in self._owned.values())
+            for owned in self._owned.values():
+                owned.close()
+            self._owned.clear()
 
     def _wait(self, reason: str, observe: Observe) -> None:
         self._show_waiting(reason, observe)
@@ -276,7 +272,11 @@ class AggregatorInstance:
                     self._take(message, reader_check)
             reader_check.check()
             self._uncovered = lease.uncovered
-            self._end_quiet_topics(ends)
+            # Without events no clock of a topic advances, and its last windows would stay open.
+            for topic, end in ends.take().items():
+                for owned in self._owned.values():
+                    if topic in owned.topics:
+                        owned.end_if_quiet(topic, end, now_in_ms())
             for owned in self._owned.values():
                 # Both have one time: windows that have ended by then are written before it.
                 at_ms = now_in_ms()
@@ -328,19 +328,6 @@ class AggregatorInstance:
                 pass
             case _:
                 raise KafkaException(error)
-
-    def _end_quiet_topics(self, ends: TopicEnds) -> None:
-        """Moves the event clocks of idle topics on, and ends the windows that are due."""
-        for topic, end in ends.take().items():
-            for owned in self._owned.values():
-                if topic in owned.topics:
-                    owned.end_if_quiet(topic, end, now_in_ms())
-
-    def _close(self) -> None:
-        self._results += sum(owned.written.results for owned in self._owned.values())
-        for owned in self._owned.values():
-            owned.close()
-        self._owned.clear()
 
 
 def _at_hand(

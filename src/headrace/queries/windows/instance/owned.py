@@ -267,7 +267,14 @@ class OwnedPartition:
         for output in self._ended:
             yield from self._ended_windows(output)
         if with_copies:
-            yield from self._copies(now_ms)
+            # Windows whose records expire soon are copied to the partition where they wait.
+            size = 0
+            for window in self.answers.copies(now_ms):
+                key, value = window.results[0].query.encode(), msgspec.json.encode(window)
+                yield ProducerRecord(self._queries.ended_topic, key, value, (), self._partition)
+                size += len(value)
+                if size >= self.max_transaction_bytes:
+                    break  # further ones are in the next transaction
         if self.written.since_ms is None:
             self.written.since_ms = now_ms
         event_us, since_ms = self.aggregator.event_us, self.written.since_ms
@@ -279,16 +286,6 @@ class OwnedPartition:
         yield self._answered_position()
         for silence in encode_silence(self.answers.changed_silence()):
             yield self._record(None, silence)
-
-    def _copies(self, now_ms: int) -> Iterator[ProducerRecord]:
-        """Yields copies of windows whose records expire soon, for the partition where they wait."""
-        size = 0
-        for window in self.answers.copies(now_ms):
-            key, value = window.results[0].query.encode(), msgspec.json.encode(window)
-            yield ProducerRecord(self._queries.ended_topic, key, value, (), self._partition)
-            size += len(value)
-            if size >= self.max_transaction_bytes:
-                break  # further ones are in the next transaction
 
     def _ended_windows(self, output: WindowOutput) -> Iterator[ProducerRecord]:
         for window in output.windows:

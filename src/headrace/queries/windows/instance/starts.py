@@ -16,7 +16,6 @@ from headrace.errors import (
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.read.cluster import KafkaCluster, LivePositions
-from headrace.kafka.read.log_cuts import Seen
 from headrace.kafka.read.resume import LogState, Position, Recreated, Truncated, verdict, with_cuts
 from headrace.model import TopicPartition
 from headrace.queries.declaration import StandingQueries
@@ -70,7 +69,10 @@ def place_stages(
                 stage.skip_to(first)
             if topic == queries.matched_topic:
                 partition.catch_up_to(latest)
-            places.append(_begin(place, stage.offset, stage.seen))
+            # With an epoch, a reader notices a log that is truncated later. After the last record
+            # are markers, which another leader may have written: they are read again.
+            at = min(stage.offset, stage.seen.offset) if stage.seen.epoch >= 0 else stage.offset
+            places.append(client_partition(place, at, epoch=stage.seen.epoch))
     return places
 
 
@@ -95,15 +97,6 @@ def _logs(
                 raise truncated_error(queries, place, cut)
         stage.note_topic(live.topic_id, logs[place].first)
     return logs
-
-
-def _begin(place: TopicPartition, offset: int, seen: Seen) -> confluent_kafka.TopicPartition:
-    """Returns where to read: with an epoch, a reader notices a log that is truncated later.
-
-    After the last record are markers, which another leader may have written: they are read again.
-    """
-    at = min(offset, seen.offset) if seen.epoch >= 0 else offset
-    return client_partition(place, at, epoch=seen.epoch)
 
 
 def truncated_error(
