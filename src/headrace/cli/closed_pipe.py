@@ -1,4 +1,4 @@
-"""Notices that the reader of stdout is gone, such as ``head`` once it has its lines."""
+"""Notices that the reader of stdout has closed it, such as ``head`` once it has its lines."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def end_output(file: int) -> NoReturn:
 
 @contextmanager
 def interrupt_when_closed(file: int) -> Iterator[None]:
-    """Interrupts the main thread once the reader of ``file`` is gone; used in the main thread.
+    """Interrupts the main thread once the reader of ``file`` closed it; used in the main thread.
 
     Without it, a command that waits for records notices a closed pipe only when it writes the next
     one, which may never come. Needs Python's handler of SIGINT.
 
     Raises:
-        ReaderGoneError: if the reader is gone.
+        ReaderGoneError: if the reader has closed the file.
     """
-    ended, gone = threading.Event(), threading.Event()
+    ended, closed = threading.Event(), threading.Event()
     main_thread = threading.get_ident()
 
     def watch() -> None:
@@ -52,17 +52,17 @@ def interrupt_when_closed(file: int) -> Iterator[None]:
         while not ended.is_set():
             for _, event in poll.poll(_POLL_MS):
                 if event & (select.POLLERR | select.POLLHUP):
-                    gone.set()
+                    closed.set()
                     # A signal to the process may go to any thread, and interrupt no wait.
                     signal.pthread_kill(main_thread, signal.SIGINT)
                 return
 
     watching = threading.Thread(target=watch, name="closed-pipe", daemon=True)
     try:
-        watching.start()  # within: the reader may be gone already
+        watching.start()  # within: the reader may have closed it already
         yield
     except KeyboardInterrupt:
-        if gone.is_set():
+        if closed.is_set():
             end_output(file)
         raise
     finally:

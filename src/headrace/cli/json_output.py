@@ -1,4 +1,4 @@
-"""Output for programs: a JSON document; from a command that goes on, one on each line."""
+"""Output for programs: a JSON document; from a command that keeps running, one on each line."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def until_signal(action: Callable[..., Any], *arguments: Any) -> Any:
     """Runs :func:`beside_main_thread` what only reads; Ctrl-C and SIGTERM end the process at once.
 
     An orderly end waits for Spark's jobs, and one while Spark starts leaves its JVM running: Python
-    removes the folder that the JVM is to write its port to. A JVM whose Python is gone ends by
+    removes the folder that the JVM writes its port to. A JVM whose Python has exited ends by
     itself.
     """
 

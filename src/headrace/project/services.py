@@ -106,7 +106,7 @@ def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) ->
         ExtraMissingError: if a server of the project needs an extra that is not installed.
         ProjectError: if an environment variable of ``[ingest]`` is not set.
         JavaUnavailableError, JarError, ServerStartError: if a server does not start; those that
-            were started before it go on.
+            were started before it keep running.
     """
     # Before anything starts: a package that is missing must not leave half of the servers running.
     if settings.ingest is not None:
@@ -133,7 +133,7 @@ def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) ->
 def down(settings: Settings) -> Services:
     """Stops the servers that :func:`up` started, and keeps their data; harmless when they are down.
 
-    An HTTP service that was started by hand goes on, and is in the answer.
+    An HTTP service that was started by hand keeps running, and is in the answer.
     """
     ingest_process(settings).stop(_DRAIN)  # first: what it has accepted still goes to Kafka
     for cluster in site_clusters(settings):

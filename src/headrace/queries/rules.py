@@ -26,7 +26,7 @@ def standing_query_faults(queries: StandingQueries) -> Iterator[Fault]:
     yield from at_least(queries, "partitions", 1)
     if is_a(queries.partitions, int) and queries.partitions > MAX_PARTITIONS:
         message = f"standing queries {queries.name!r}: partitions is {queries.partitions}"
-        yield Fault(message, f"at most {MAX_PARTITIONS}: each tells all others how far it is")
+        yield Fault(message, f"at most {MAX_PARTITIONS}: each reports its event time to all others")
     if queries.partitions_per_instance is not None:
         yield from at_least(queries, "partitions_per_instance", 1)
     ttl = queries.max_ttl

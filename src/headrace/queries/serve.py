@@ -143,7 +143,7 @@ class ResultRange:
     """The offsets of the partition that has the results of a query.
 
     Attributes:
-        topic_id: id of the topic, which changes when the topic is created again; empty if the
+        topic_id: id of the topic, which changes when the topic is recreated; empty if the
             partition does not exist.
         offsets: offsets of the partition from the first record to the end; empty if the partition
             does not exist.
@@ -156,7 +156,7 @@ class ResultRange:
 class TopicCursor:
     """A position in the results of one registration of a query.
 
-    The cursor goes back only if the topic was created again, to its first result. A broker or
+    The cursor goes back only if the topic was recreated, to its first result. A broker or
     another process may report an end before the position: then the cursor waits where it is.
 
     Args:

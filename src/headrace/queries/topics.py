@@ -83,7 +83,7 @@ def query_topics(queries: StandingQueries, replication: int) -> list[Topic]:
 def query_topic_changes(
     queries: StandingQueries, replication: int, live: Mapping[str, TopicState]
 ) -> list[TopicChange]:
-    """Returns which topics are to be created, and which are refused, with the reason.
+    """Returns the topics that must be created, and those that are refused, with the reason.
 
     Args:
         queries: the standing queries.

@@ -92,13 +92,13 @@ def cluster_warnings(brokers: Brokers) -> Iterator[Fault]:
 
 
 def identity_warnings(topics: Iterable[LiveTopic]) -> Iterator[Fault]:
-    """Warns if topics have no ids, by which headrace notices that one was created again."""
+    """Warns if topics have no ids, by which headrace notices that one was recreated."""
     nameless = sorted(topic.name for topic in topics if not topic.has_id)
     if nameless:
         yield Fault(
-            f"brokers: topics get no ids ({', '.join(nameless)}): a topic that is deleted and "
-            "created again is not noticed, and its offsets are taken for the old ones",
-            "brokers of 2.8 or newer with KRaft; or reset what reads a topic that is created again",
+            f"brokers: topics get no ids ({', '.join(nameless)}): a recreated topic is not "
+            "noticed, and its offsets are taken for the old ones",
+            "brokers of 2.8 or newer with KRaft; or reset what reads a recreated topic",
         )
 
 

@@ -228,7 +228,7 @@ def _schema_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
         )
     yield from _partitioning_faults(topic, schema)
     for name in schema.names:
-        # In any case: Spark and Delta tell columns apart without it.
+        # In lower case, because Spark and Delta ignore the case of column names.
         if name.lower() in _RESERVED_COLUMNS or is_own_column(name):
             reserved = f"a column of headrace's own, {name.lower()!r}"
             yield Fault(f"{schema.name}.{name} is {reserved}", "rename it", name)
@@ -342,7 +342,7 @@ def _case_faults(event: str, schema: EventSchema, prefix: str) -> Iterator[Fault
         if field.name.lower() in seen:
             yield Fault(
                 f"{event}.{path} differs from another field only in case",
-                "Spark and Delta tell columns apart without case",
+                "Spark and Delta ignore the case of column names",
                 path,
             )
         seen.add(field.name.lower())

@@ -14,7 +14,7 @@ Contract:
 - **Delivery.** Exactly once as long as one process sends, because each start reads the end of the
   topic. A process that is cut off may send records again that the process in its place has sent.
 - **Rules.** Each start reads the registry to its end. When the registry changes, the Spark query
-  ends, and another goes on after the last event that was sent, or at the last committed position.
+  ends, and another continues after the last event that was sent, or at the last committed position.
   So a new standing query begins at one offset of each partition, and a cancelled one ends at one.
 - **Proof.** Positions are committed with the queries that events are matched with, and with the
   offset at which these queries begin: ``headrace reconcile --recount`` finds the matches again.

@@ -139,7 +139,7 @@ class _Comparison:
             return None
         if self._matched.topic.is_compacted:
             raise NotCountedError(
-                f"{self._matched.topic.name} is compacted: events are gone that have been sent"
+                f"{self._matched.topic.name} is compacted: events that were sent are deleted"
             )
         if new := ", ".join(source.path for source in positions if source not in queries):
             self._unknown.append(f"`headrace query emit` has not looked at {new} yet")

@@ -198,7 +198,7 @@ class EventEmitter:
             has_short_batches=self._changes_often,
         )
         rules = columns.rules
-        _LOG.info("%s: goes on with %d rows of queries", self._status.name, len(rules.rows))
+        _LOG.info("%s: started with %d rows of queries", self._status.name, len(rules.rows))
         self._status = replace(
             self._status,
             state=State.RUNNING,
@@ -312,7 +312,7 @@ class EventEmitter:
 
 
 def _kind_of(error: Exception) -> FailureKind:
-    # A topic that is deleted may be on its way to be created again.
+    # A deleted topic may be recreated soon, so its absence is retried like an outage.
     return FailureKind.UNAVAILABLE if isinstance(error, TopicMissingError) else kind_of(error)
 
 

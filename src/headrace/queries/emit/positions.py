@@ -5,7 +5,7 @@ of the topic of matched events at which the scan for later events begins, and wi
 events are matched with. The first start begins at the ends of the partitions. A committed position
 of the topic of matched events in the group, the mark, says that a start came before. Then
 partitions without a position, which are new, or of a recreated topic, begin with their first event.
-If there were no queries before, all partitions go on at their ends.
+If there were no queries before, all partitions continue at their ends.
 
 Events are known by their offsets. Where another leader does not have the log up to the last event
 that was sent, the partition continues where the logs part: those events may be others (KIP-320).
@@ -182,7 +182,7 @@ def with_queries(
     """Returns the positions of a start, with the queries that later events are matched with.
 
     Args:
-        start: the positions at which to go on.
+        start: the positions to continue at.
         rules: rules of the queries.
         schema_hash: hash of the events' fields and event time.
     """

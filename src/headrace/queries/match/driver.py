@@ -105,7 +105,7 @@ class MatchDriver(SinkDriver):
         """Does nothing: records are sent only by a commit."""
 
     def close(self, max_wait_seconds: float) -> None:  # noqa: ARG002
-        """Closes the producer, and gives up a transaction that was not committed."""
+        """Closes the producer, and aborts a transaction that was not committed."""
         self._producer.close()
 
     def _check_expected(self, transaction: Transaction) -> None:

@@ -23,7 +23,7 @@ from headrace.queries.match.shape import Rule, indexed_values
 NumberArray: TypeAlias = npt.NDArray[np.int64]
 """Numbers of rows, slots or operands: ``int64``."""
 
-# Shares below this are not told apart: values with fewer rows make few candidates.
+# Shares below this count as equal: values with fewer rows make few candidates.
 FREQUENT_SHARE = 0.005
 _MIN_FREQUENT_ROWS = 4
 # At most this many values can have half of that share each.

@@ -16,7 +16,7 @@ from headrace.queries.language.words import QueryText, quoted_text
 
 _LOSS_OF_WHOLE_QUERY = (
     "LOSS OF SIGNAL is of the whole query: it says nothing of one group while others have events. "
-    "To be told of each, register a query for each."
+    "To get results of each, register a query for each."
 )
 
 

@@ -51,5 +51,5 @@ def _number_beside(number: float, beside: ValueType) -> tuple[ValueType, Constan
         case _, ValueType.INTEGER if number.is_integer():
             if -_END_OF_INTEGERS <= number < _END_OF_INTEGERS:
                 return ValueType.INTEGER, int(number)
-    # Adding 0.0 turns -0.0 into 0.0: Arrow's hashes tell them apart.
+    # Adding 0.0 turns -0.0 into 0.0: Arrow's hashes distinguish them.
     return ValueType.NUMBER, number + 0.0

@@ -43,7 +43,7 @@ def is_true(values: pa.Array) -> Mask:
 
 
 def without_negative_zeros(values: Datum) -> Datum:
-    """Returns values with 0.0 in place of -0.0, as Arrow's hashes tell them apart."""
+    """Returns values with 0.0 in place of -0.0, because Arrow's hashes distinguish them."""
     return pc.add(values, _ZERO) if pa.types.is_floating(values.type) else values
 
 

@@ -421,9 +421,9 @@ class PartitionAggregator(Stage):
                 yield marker.id
 
     def _is_long_over(self, marker: PublishMarker, now_ms: int) -> bool:
-        """Returns whether the marker is no longer needed to tell that the window's events are late.
+        """Returns whether the marker is no longer needed to recognize late events of its window.
 
-        The wall clock of this instance is not enough to tell: it may be ahead for a moment.
+        The wall clock of this instance does not decide alone: it may be ahead for a moment.
         """
         if marker.due_us is None or marker.ended_ms <= now_ms - MAX_REMEMBERED_MS:
             return True

@@ -66,7 +66,7 @@ class AggregatePlan:
 
 @dataclass(frozen=True)
 class _PlannedShape:
-    """A plan, with the shape and the constants of one text, to tell whether another text fits."""
+    """A plan, with the shape and the constants of one text, to check whether another text fits."""
 
     plan: AggregatePlan
     template: ShapeTemplate

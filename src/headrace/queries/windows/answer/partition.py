@@ -280,7 +280,7 @@ class PartitionAnswers(Stage):
         ]
         if shortened:
             _LOG.warning(
-                "Time went on from %s to %s at once: only the last %d windows without events of a "
+                "Time advanced from %s to %s at once: only the last %d windows without events of a "
                 "query have results; queries with more: %d",
                 *(time_text(before_us), time_text(reached_us), _MAX_EMPTY_WINDOWS, len(shortened)),
             )

@@ -55,7 +55,7 @@ def place_stages(
         for place, stage in stages.items():
             partition, first, latest = owned[place.partition], logs[place].first, logs[place].end
             if stage.offset > latest:
-                reason = f"it ends at {latest}: it was truncated, or deleted and created again"
+                reason = f"it ends at {latest}: it was truncated or recreated"
                 raise RecordsUnreadableError(str(place), stage.offset, reason)
             if stage.offset < first:
                 if partition.is_new:

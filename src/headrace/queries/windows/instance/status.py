@@ -63,7 +63,7 @@ class QueryInstanceStatus(InstanceStatus):
     @derived_gauge(
         "events",
         "events of its partitions that came for windows that had ended, of all queries; "
-        "it goes on over restarts",
+        "it survives restarts",
         "rising: `ALLOWED LATENESS` of the queries is too short, or a producer is behind",
     )
     def late_events(self) -> int:

@@ -79,6 +79,6 @@ class TopicEnds:
             return self._live(topic)
         except Exception as error:  # noqa: BLE001 - a thread that ended would ask for no topic
             _LOG.warning(
-                "Cannot see where %s ends, so its time goes on with events alone: %s", topic, error
+                "Cannot see where %s ends, so only events advance its clock: %s", topic, error
             )
             return None

@@ -1,4 +1,4 @@
-"""Tells whether the thread of an instance hangs while its process runs."""
+"""Detects whether the thread of an instance hangs while its process runs."""
 
 from __future__ import annotations
 
