@@ -100,15 +100,10 @@ def field_location(event: type, path: str) -> tuple[str, int] | None:
         return None
     for node in ast.walk(_syntax(file)):
         if isinstance(node, ast.ClassDef) and node.name == event.__name__:
-            return file, _field_line(node, field)
+            annotations = (part for part in node.body if isinstance(part, ast.AnnAssign))
+            lines = (part.lineno for part in annotations if ast.unparse(part.target) == field)
+            return file, next(lines, node.lineno)
     return None
-
-
-def _field_line(node: ast.ClassDef, field: str) -> int:
-    for statement in node.body:
-        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == field:
-            return statement.lineno
-    return node.lineno
 
 
 def _make_importable(root: Path) -> None:

@@ -192,6 +192,7 @@ def _event_faults(topic: Topic) -> Iterator[Fault]:
     if not unsupported:
         yield from _schema_faults(topic, schema)
         return
+    # All faults at once: roles of readable fields are checked beside the unreadable ones.
     yield from (Fault(str(error), field=error.field) for error in unsupported)
     faulty = {error.field for error in unsupported}
     for role, types, words in _ROLES:

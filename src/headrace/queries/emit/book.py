@@ -239,12 +239,14 @@ class _Comparison:
         for source, matches in recorded.items():
             first = firsts[self._matched.target(source)]
             is_cut = first > scan_from[source]
+            # The first event may have had records before the cut.
             if is_cut:
                 matches.leave_out_first()
             counted = self._recount(matches, rules)
             has_some = matches.has_records or not counted.matches
             if is_cut and not (has_some and matches.events.span):
                 self._unknown.append(f"Kafka has deleted the matched events of {source.path}")
+            # Kafka may have deleted some between the two reads: that is no imbalance.
             elif not counted.is_balanced and self._is_deleted(
                 matches.events, max(first, scan_from[source])
             ):

@@ -215,12 +215,15 @@ class EventEmitter:
             MatchedEventsRunningError: if another process has committed since the last Spark query
                 began.
         """
+        # Committed before the Spark query starts: what it sends is behind the offsets at which a
+        # scan begins, so a start after a crash finds all of it and sends none of it again.
         start = self._find_start()
         positions = self._commit(with_queries(start, rules, self._matched.schema_hash))
         self._count_sent(start, positions)
         return replace(start, positions=positions)
 
     def _find_start(self) -> EmitterStart:
+        # Processes of two machines have no lock in common: the last to commit may continue.
         if self._running is not None:
             self._running.check_claim()
         start = find_start(self._matched)

@@ -100,10 +100,12 @@ def find_start(matched: EmitterPlan, failover_seconds: float = 10.0) -> EmitterS
         if source in before:
             looked_at = reached[source].offset
             positions[source] = _continued(before[source], looked_at, sent.get(source), end, log)
+        # No query asked for events until now, and new queries begin with new events.
         elif at is not None and at.matches_nothing:
             positions[source] = replace(end, skipped=at.skipped, queries=at.queries)
         elif all(at.matches_nothing for at in earlier):
             positions[source] = end
+        # A partition that is new since an earlier start: none of its events was sent.
         else:
             positions[source] = replace(end, offset=log.first)
     losses = [loss for source, at in reached.items() for loss in _losses(source, at, logs[source])]
@@ -269,11 +271,10 @@ def sent_behind(
     for record in read_records(matched.config, matched.group, ranges, with_uncommitted=True):
         known = origins(headers_of(record) or ())
         is_ours = known and (known[-1].site, known[-1].topic) == (matched.site, matched.topic.name)
-        origin = known[-1] if is_ours else None
-        if origin is None:
+        if not is_ours:
             continue
         query = (record.key() or b"").decode(errors="backslashreplace")
-        sent = SentEventRecord(origin, query, record.offset())
+        sent = SentEventRecord(known[-1], query, record.offset())
         # Several partitions of events share one target.
         if sent.source in scan_from and sent.offset >= scan_from[sent.source]:
             yield sent

@@ -11,7 +11,7 @@ from headrace.queries.language.tree import Query
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
 MIN_REMEMBERED_TEXTS = 1_000  # with more, texts without a registered query are forgotten
-MAX_CANCELLED_IDS = 10_000
+MAX_CANCELLED_IDS = 10_000  # beyond that, an id may have been cancelled or have expired
 
 ParseText = Callable[[str], Query]
 """Returns the tree of a text, checked against the topic that it names; raises QueryTextError."""
@@ -125,6 +125,8 @@ class QueryTable:
             shown = (key or b"").decode(errors="backslashreplace")
             self._faulty[key] = FaultyQuery(shown, offset, str(error))
             return
+        # A renewal keeps the first record of its text. An id whose earlier records are deleted may
+        # have had another text before, unless this record is its registration.
         if before is None or first is None or not _is_renewed(before, query):
             is_new = query.revision == 1 and query.updated_at == query.registered_at
             first = FirstRecord(offset, is_known or is_new)

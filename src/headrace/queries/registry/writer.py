@@ -12,6 +12,7 @@ from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.settled import settled_query
 from headrace.queries.registry.topic import ensure_registry_topic, query_records, write_registry
 
+# Clients that keep changing one id would otherwise answer each other's records without end.
 _MAX_WRITES = 5
 
 

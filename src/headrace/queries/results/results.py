@@ -103,6 +103,7 @@ def find_results(
         return QueryResults(iter(()), ended)
     begin, end = watermarks(config, [partition])[partition]
     known = _between(config, OffsetRange(partition, begin, end), query_id)
+    # The registry forgets cancelled and expired queries earlier than Kafka deletes their results.
     if missing is not None:
         first = next(known, None)
         if first is None:

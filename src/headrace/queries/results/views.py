@@ -98,9 +98,11 @@ def _explained(result: ShownExplanation, screen: Screen) -> None:
 
 
 def _sample(sample: QuerySample, screen: Screen) -> None:
+    at = sample.newest_match
+    newest = "" if at is None else f", the newest of {utc_text(at)}"
     screen.line(
         f"Of the newest {sample.events:,} events, {sample.matches:,} match"
-        f"{_newest(sample)}; {sample.untimed:,} have no event time, and {sample.rejected:,} records"
+        f"{newest}; {sample.untimed:,} have no event time, and {sample.rejected:,} records"
         " are no events."
     )
     if sample.operands:
@@ -112,10 +114,6 @@ def _sample(sample: QuerySample, screen: Screen) -> None:
     if sample.groups is not None:
         limit = f"of at most {sample.max_groups:,} in a window"
         screen.line(f"Groups among these matches: {sample.groups:,}, {limit}.")
-
-
-def _newest(sample: QuerySample) -> str:
-    return "" if sample.newest_match is None else f", the newest of {utc_text(sample.newest_match)}"
 
 
 def _cost(sample: QuerySample) -> str:

@@ -8,7 +8,7 @@ from functools import cache, partial, singledispatchmethod
 from typing import TYPE_CHECKING
 
 from headrace.model.event import EventSchema
-from headrace.queries.compile.arrow.constants import Constant, constant_beside, equal_constants
+from headrace.queries.compile.arrow.constants import constant_beside, equal_constants
 from headrace.queries.compile.spark import operations
 from headrace.queries.compile.spark.case import with_case
 from headrace.queries.compile.spark.events import field_of
@@ -183,12 +183,9 @@ class _Compiler:
         if not isinstance(expression, Literal):
             return self.of(expression)
         actual, constant = constant_beside(expression, kind)
-        return _Value(actual, self._constant(actual, constant))
-
-    def _constant(self, kind: ValueType, constant: Constant) -> Column:
         if self._constants is None:
-            return operations.literal(constant, kind)
-        return operations.from_constant(next(self._constants), kind)
+            return _Value(actual, operations.literal(constant, actual))
+        return _Value(actual, operations.from_constant(next(self._constants), actual))
 
 
 def _compared(operator: str, left: _Value, right: _Value) -> Column:

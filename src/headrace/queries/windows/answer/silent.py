@@ -198,10 +198,14 @@ class WatchedQueries:
             return None
         if not (plan.emits_empty or plan.loss_after):
             return None
+        # A renewal keeps the text, and so the time from which windows without events have results.
+        since = registered.registered_at
+        if registered.revision > 1:
+            since = registered.text_changed_at or registered.updated_at
         watched = WatchedQuery(
             registered,
             plan,
-            microseconds_since_1970(_since(registered)),
+            microseconds_since_1970(since),
             partition_of_key(key, self._partitions),
             time_text(microseconds_since_1970(registered.registered_at)),
         )
@@ -210,10 +214,3 @@ class WatchedQueries:
         if known is not None and known.version == watched.version:
             return replace(watched, since_us=known.since_us)
         return watched
-
-
-def _since(registered: RegisteredQuery) -> datetime:
-    """Returns when the text of a query was registered, from its record."""
-    if registered.revision == 1:
-        return registered.registered_at
-    return registered.text_changed_at or registered.updated_at

@@ -48,7 +48,8 @@ _LOG = logging.getLogger("headrace.queries")
 _MAX_RECORDS = 2_000
 # Reads between two writes. One write of an instance with 64 partitions has 4,096 records of clocks.
 _MAX_READS = 10
-# After this number of failures in a row, an instance leaves its partitions to other instances.
+# After this number of failures in a row, an instance leaves its partitions to other instances,
+# since the cause may be its own machine.
 _MAX_FAILURES = 3
 # If retention deletes records before they are taken, reading fails: they are not skipped.
 _READING = {"auto.offset.reset": "error", "fetch.wait.max.ms": "100"}

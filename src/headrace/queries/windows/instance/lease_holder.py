@@ -30,7 +30,8 @@ from headrace.queries.windows.instance.leases import (
 from headrace.queries.windows.instance.watchdog import Watchdog
 
 _LOG = logging.getLogger("headrace.queries")
-# Partitions that no instance has had for this time are uncovered.
+# Partitions that no instance has had for this time are uncovered: two leases, since a spare takes
+# a free slot within one.
 _UNCOVERED_SECONDS = 10.0
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _SENDING = {"linger.ms": "0", "enable.idempotence": "false"}

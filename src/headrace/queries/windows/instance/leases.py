@@ -8,7 +8,8 @@ before. A claim also counts if the broker's clock was set back by more than five
 
 Leases fence nothing: an instance that has lost its lease may still try to write. The brokers refuse
 that, since the instance that takes a partition initialises the partition's transactional id, which
-raises the producer epoch and so fences the earlier producer.
+raises the producer epoch and so fences the earlier producer. A consumer group would move partitions
+whenever instances come and go, and each move reads the windows again (decision 35).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import msgspec
 from headrace.events.times import TimeMs
 from headrace.queries.records.decoding import decode_json
 
-# A slot is free if its lease was not renewed for this time.
+# A slot is free if its lease was not renewed for this time: five renewals. A shorter lease would
+# be lost in a failover of the brokers, and each move of a partition reads its windows again.
 LEASE_MS = 5_000
 
 

@@ -220,6 +220,9 @@ class OwnedPartition:
         if shows_clocks or is_snapshot or self._answered:
             self._send(now_ms, heartbeat, with_copies=is_snapshot)
             written.clocks_at, written.event_us = now, self.aggregator.event_us
+        # A crash before the snapshot costs time, but no results: records since the last snapshot
+        # are taken again, and the publish markers that were written with results keep windows
+        # ended.
         if is_snapshot:
             self._send_snapshot(now_ms, heartbeat)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from headrace.kafka.read.cluster import LivePositions
 from headrace.queries.records.matched import Tick
 
-# A topic is idle if it has had no record for this time.
+# A topic is idle if it has had no record for this time. In shorter pauses its clock stands still:
+# events after a pause that had ended their windows would be late.
 QUIET_MS = 10_000
 
 
