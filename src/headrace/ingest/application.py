@@ -60,8 +60,8 @@ class Application:
     """Routes requests, and answers each of them exactly once.
 
     A 202 means that the in-sync replicas have the accepted events; a 4xx that nothing of what it
-    refuses will ever appear; a 5xx that the outcome is unknown: the client sends the same events
-    again, with the same ids.
+    refuses will ever appear; a 5xx that the outcome is unknown: the client repeats the events, with
+    the same ids.
     """
 
     def __init__(
@@ -75,8 +75,20 @@ class Application:
         self._gate, self._acceptance = gate, acceptance
         self._counters, self._accounts = counters, accounts
         self._intake = EventIntake(config, gate, acceptance, counters, accounts)
-        self._queries = self._query_routes(config)
-        self._access_log = _access_log(config)
+        self._queries: QueryRoutes | None = None
+        if config.queries is not None:
+            self._queries = QueryRoutes(
+                config.queries(),
+                gate,
+                config.settings,
+                lambda: acceptance.kafka_answers,
+                lambda count: counters.put((QUERY_STREAMS,), count),
+            )
+        self._access_log: AccessLog | None = None
+        if config.settings.access_log:
+            line = LINES[config.settings.access_log]
+            max_lines = config.settings.access_log_lines_per_second
+            self._access_log = AccessLog(config.state / ACCESS_LOG, line, max_lines)
         self._cors = Cors(config.settings.cors_origins)
         self._config = config
         self._pages: dict[str, Callable[[Token], Awaitable[Answer]]] = {
@@ -99,11 +111,17 @@ class Application:
                 if self._access_log is not None:
                     self._access_log.write(request, _CLIENT_GONE, time.monotonic() - began)
                 return
-            # The server says the same of a client that is gone and of chunks that can't be read.
-            answer = problem_answer(_broken_chunks(), instance=request.uri)
+            # The server reports the same for a closed connection and for chunks that can't be read.
+            detail = "a chunk of the body can't be read, or the connection ended before the last"
+            broken = refused(HTTPStatus.BAD_REQUEST, "undecodable-body", detail, CLOSE)
+            answer = problem_answer(broken, instance=request.uri)
         except Exception:  # noqa: BLE001 - a client must hear that the outcome is unknown
-            _LOG.exception("A request failed unexpectedly; the client was told to send it again")
-            answer = problem_answer(_failed(), instance=request.uri)
+            _LOG.exception("A request failed unexpectedly; the answer asks its client to repeat it")
+            detail = (
+                "the service failed; it is unknown whether the events are there: send them again"
+            )
+            failed = refused(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", detail)
+            answer = problem_answer(failed, instance=request.uri)
         self._counters.add((REQUESTS, str(answer.status)))
         headers: list[Header] = [(b"x-request-id", request.id.encode())]
         if request.origin is not None:
@@ -113,7 +131,7 @@ class Application:
             self._access_log.write(request, answer.status, time.monotonic() - began)
 
     def drain(self) -> None:
-        """Ends answers that would go on for ever; the server waits for all that are open."""
+        """Ends answers that have no end of their own; the server waits for all open answers."""
         if self._queries is not None:
             self._queries.drain()
 
@@ -177,32 +195,3 @@ class Application:
         has_queries = self._queries is not None
         document = openapi(topics, self._config.settings, has_queries=has_queries)
         return json_answer(HTTPStatus.OK, document)
-
-    def _query_routes(self, config: IngestConfig) -> QueryRoutes | None:
-        if config.queries is None:
-            return None
-        return QueryRoutes(
-            config.queries(),
-            self._gate,
-            config.settings,
-            lambda: self._acceptance.kafka_answers,
-            lambda count: self._counters.put((QUERY_STREAMS,), count),
-        )
-
-
-def _access_log(config: IngestConfig) -> AccessLog | None:
-    settings = config.settings
-    if not settings.access_log:
-        return None
-    lines = settings.access_log_lines_per_second
-    return AccessLog(config.state / ACCESS_LOG, LINES[settings.access_log], lines)
-
-
-def _broken_chunks() -> RefusedRequestError:
-    detail = "a chunk of the body can't be read, or the connection was closed before the last one"
-    return refused(HTTPStatus.BAD_REQUEST, "undecodable-body", detail, CLOSE)
-
-
-def _failed() -> RefusedRequestError:
-    detail = "the service failed; it is unknown whether the events are there: send them again"
-    return refused(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", detail)

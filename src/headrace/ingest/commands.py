@@ -53,7 +53,7 @@ def ingest(
         serve(config)
 
 
-# Written out: `--help` is to be fast, and must not import the service for its enums.
+# Written out: `--help` must be fast, and not import the service for its enums.
 SCOPES = ("write", "metrics", "describe", "read-queries", "write-queries")
 KINDS = ("private", "public", "github")
 
@@ -124,7 +124,10 @@ def create(  # noqa: PLR0913 - one for each option
 
     limited = events_per_second is not None or bytes_per_second is not None
     rate = Rate(events_per_second, bytes_per_second) if limited else None
-    _check_topics(session, topics)
+    for topic in topics:
+        if topic not in session.project.topics:
+            known = ", ".join(session.project.topics)
+            raise click.BadParameter(f"no topic {topic!r}; declared: {known}")
     spec = TokenSpec(name, project, account, topics, expires, rate, scopes, TokenKind(kind))
     earlier = namesakes(session.settings, name)
     token, text = create_token(session.settings, spec)
@@ -165,13 +168,6 @@ def revoke(session: Session, public_id: str) -> TokenList:
     from headrace.ingest.views import TokenList
 
     return TokenList((revoke_token(session.settings, public_id),))
-
-
-def _check_topics(session: Session, topics: tuple[str, ...]) -> None:
-    for topic in topics:
-        if topic not in session.project.topics:
-            known = ", ".join(session.project.topics)
-            raise click.BadParameter(f"no topic {topic!r}; declared: {known}")
 
 
 for subcommand in (rotate, revoke):

@@ -1,4 +1,4 @@
-"""How the workers of a service learn that it ends, while their connections are open."""
+"""How a service announces its end to its workers, while their connections are open."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 
 class DrainNotice:
-    """Tells workers that they drain, before the server waits for their open requests.
+    """Makes workers drain, before the server waits for their open requests.
 
-    The server tells the application of its end when all requests have been answered, and a stream
-    has no end of its own. So each worker gets the end of a pipe, on which nothing is ever sent: it
-    is closed when the service drains, and also when its process is gone.
+    The server announces its end to the application when all requests have been answered, and a
+    stream has no end of its own. So each worker gets the end of a pipe, on which nothing is ever
+    sent: it is closed when the service drains, and also when its process dies.
 
     It is pickled for each worker that is started.
     """
@@ -26,7 +26,7 @@ class DrainNotice:
         return {"_reader": self._reader}
 
     def give(self) -> None:
-        """Tells all workers, in the service; harmless when they know."""
+        """Gives the notice to all workers, in the service; harmless when it was given."""
         with contextlib.suppress(OSError):
             self._writer.close()
 

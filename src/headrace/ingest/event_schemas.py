@@ -3,6 +3,9 @@
 Each class has a component of its own, so that a generator makes a model of each. Where a class is
 not described alike everywhere (the id of one topic is a field of it, that of another is not), the
 others have the name of their topic in theirs.
+
+``msgspec.json.schema_components`` describes a class, and knows no topic: limits of the id, the key
+and the time, values, and names by topic would be patched into its output, by paths that it lacks.
 """
 
 from __future__ import annotations
@@ -81,12 +84,11 @@ class EventComponents:
 
     def _nested(self, schema: EventSchema, topic: Topic, prefix: str) -> JsonObject:
         described = self._object(schema, topic, prefix)
-        free = (
-            name
-            for name in _names(schema.name, topic.name)
-            if self.schemas.setdefault(name, described) == described
-        )
-        return _reference(next(free))
+        numbered = (f"{schema.name}.{topic.name}.{number}" for number in itertools.count(2))
+        # The best name first: the class may be described otherwise for another topic.
+        names = itertools.chain((schema.name, f"{schema.name}.{topic.name}"), numbered)
+        name = next(name for name in names if self.schemas.setdefault(name, described) == described)
+        return _reference(name)
 
 
 def _event_names(topics: Iterable[Topic], others: Iterable[str]) -> Mapping[str, str]:
@@ -112,12 +114,6 @@ def _nested_schemas(schema: EventSchema) -> Iterator[EventSchema]:
             inner = inner.element
         if inner.schema is not None:
             yield inner.schema
-
-
-def _names(schema: str, topic: str) -> Iterator[str]:
-    """Returns what a nested class may be called, the best name first."""
-    numbered = (f"{schema}.{topic}.{number}" for number in itertools.count(2))
-    return itertools.chain((schema, f"{schema}.{topic}"), numbered)
 
 
 def _reference(name: str) -> JsonObject:

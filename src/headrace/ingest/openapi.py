@@ -113,10 +113,11 @@ def openapi(
         schemas |= query_schemas()
     components = EventComponents(topics, schemas)
     max_events = settings.max_events
+    text = {"text/plain": {"schema": {"type": "string"}}}
     paths: JsonObject = {
         "/healthz": {"get": _open_page("health", "The process is alive", _json(_STATUS))},
         "/readyz": {"get": _readiness(topics)},
-        "/metrics": {"get": _page("metrics", "Counts, for Prometheus", _text())},
+        "/metrics": {"get": _page("metrics", "Counts, for Prometheus", text)},
         "/openapi.json": {"get": _page("describe", "This document", _json({"type": "object"}))},
     }
     for topic in topics:
@@ -239,7 +240,3 @@ def _problem(description: str) -> JsonObject:
 
 def _json(schema: JsonObject) -> JsonObject:
     return {"application/json": {"schema": schema}}
-
-
-def _text() -> JsonObject:
-    return {"text/plain": {"schema": {"type": "string"}}}

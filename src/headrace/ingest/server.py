@@ -55,7 +55,7 @@ class _Service:
     def run(self) -> None:
         try:
             while not self._served() and not self._starts.is_hopeless:
-                # Workers that keep ending make Granian give up; we do not, unless none can start.
+                # Granian ends when workers keep ending; we restart it, unless none can start.
                 self._starts.note("a worker ended before it could say why")
                 _LOG.error("Worker processes keep crashing, restarting the server")
                 time.sleep(_RESTART_SECONDS)

@@ -35,7 +35,7 @@ class Overrides:
 
 
 def ingest_config(project: LoadedProject, overrides: Overrides | None = None) -> IngestConfig:
-    """What the service is told.
+    """Returns the configuration of the service.
 
     Raises:
         ProjectError: if no topic has an event class, Redis is wanted without its client, or an
@@ -62,12 +62,11 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
     spooled = any(topic.spool for topic in topics.values())
     # With a spool the service starts without Kafka, and clients connect once it is there.
     client = broker_config(project.settings, may_be_down=spooled)
-    state = project.settings.state / INGEST_FOLDER
     return IngestConfig(
         settings,
         topics,
         client,
-        state,
+        project.settings.state / INGEST_FOLDER,
         project.settings.name,
         project.settings.log,
         written_with=written_with(topics.values(), project.settings),

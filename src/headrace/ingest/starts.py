@@ -17,7 +17,7 @@ _MAX_DELAY_SECONDS = 30.0
 class WorkerStarts:
     """Counts failed starts in a row, over all workers of a service.
 
-    It is pickled for each worker that is started, and tells it how many have failed just before.
+    It is pickled for each worker that is started, with the number of starts that failed before.
     The worker reports through a pipe; the service hears it on a thread, which calls ``on_limit``
     when three starts for each worker have failed with none between them that succeeded.
 

@@ -1,4 +1,4 @@
-"""One worker process: its parts are made when its event loop runs, and ended before it does."""
+"""One worker process: its parts are created when its event loop runs, and closed before it ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from headrace.ingest.starts import WorkerStarts
 from headrace.ingest.tokens.known import KnownTokens
 from headrace.ingest.tokens.registry import TokenRegistry
 from headrace.runtime.error_text import exc_info
-from headrace.settings import IngestSettings
 
 COUNTS_FOLDER = "counts"
 ACCOUNTS_FILE = "accounts"
@@ -43,7 +42,7 @@ TOKENS_FILE = "tokens"
 TOPICS_FILE = "topics"
 
 _LOG = logging.getLogger("headrace.ingest")
-_PARENT_SECONDS = 1.0
+_PARENT_SECONDS = 1.0  # a worker whose server has died keeps the port for this long
 _QUEUE_SECONDS = 1.0
 # Requests leave no cycles, so that the collector finds nothing for the time it takes.
 _COLLECT_AFTER = 100_000
@@ -79,7 +78,7 @@ class IngestProcess:
         self._application = parts.application
         self._notice.call_when_given(parts.application.drain)
         threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
-        # Events are gone with their request; the collector only looks for cycles.
+        # Events are freed with their request; the collector only looks for cycles.
         gc.freeze()
         gc.set_threshold(_COLLECT_AFTER)
         await send({"type": "lifespan.startup.complete"})
@@ -104,17 +103,18 @@ class IngestProcess:
         await send({"type": "lifespan.startup.failed"})
 
     def _end_with_parent(self) -> None:
-        """Ends this worker when its server is gone: it would keep the port forever."""
+        """Ends this worker when its server has died: it would keep the port forever."""
+        # Not by the drain notice: it comes too where the server lives, and waits for this worker.
         while os.getppid() == self._parent:
             time.sleep(_PARENT_SECONDS)
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Parts:
-    """The parts of a worker, made in its event loop.
+    """The parts of a worker, created in its event loop.
 
     Raises:
-        HeadraceError, OSError: one of them can't be made.
+        HeadraceError, OSError: if one of them can't be created.
     """
 
     def __init__(self, config: IngestConfig) -> None:
@@ -132,8 +132,13 @@ class _Parts:
         self._tokens = KnownTokens(self._registry, config.state / TOKENS_FILE)
         gate = RequestGuard(self._tokens, self._limiter, config.settings)
         spooled = [name for name, topic in topics.items() if topic.spool]
-        self._spools = TopicSpools(config.state / SPOOL_FOLDER, _limits(config.settings), spooled)
-        self._watch = _watch(config)
+        segment_age = timedelta(seconds=config.settings.spool_segment_seconds)
+        limits = SpoolLimits(
+            config.settings.spool_segment_bytes, segment_age, config.settings.spool_budget_bytes
+        )
+        self._spools = TopicSpools(config.state / SPOOL_FOLDER, limits, spooled)
+        look = functools.partial(live_topics, config.client, list(topics))
+        self._watch = TopicWatch(topics, look, config.state / TOPICS_FILE)
         acceptance = EventStore(self._delivery, self._spools, self._watch)
         self.application = Application(config, gate, acceptance, self._counters, self._accounts)
         self._watch.start()
@@ -172,13 +177,3 @@ def _limiter(config: IngestConfig, counters: Counters) -> Limiter:
 
     remote = RedisLimiter(config.settings.redis, config.project)
     return FallbackLimiter(remote, local, lambda: counters.add((LIMITED_LOCALLY,)))
-
-
-def _limits(settings: IngestSettings) -> SpoolLimits:
-    age = timedelta(seconds=settings.spool_segment_seconds)
-    return SpoolLimits(settings.spool_segment_bytes, age, settings.spool_budget_bytes)
-
-
-def _watch(config: IngestConfig) -> TopicWatch:
-    look = functools.partial(live_topics, config.client, list(config.topics))
-    return TopicWatch(config.topics, look, config.state / TOPICS_FILE)

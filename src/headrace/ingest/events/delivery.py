@@ -167,7 +167,7 @@ class Delivery:
         # bytes do.
         tuning = _TUNING | {"linger.ms": str(linger_seconds * 1000)}
         # What a topic takes is the size of a batch, and a producer has one size for all its topics.
-        # Taking back is of all that a producer holds: topics without a spool are not to suffer it.
+        # Taking back is of all that a producer holds: topics without a spool must not suffer it.
         kinds = {topic.name: (largest_message(topic), topic.spool) for topic in topics}
         producers = {kind: _TopicProducer(config, tuning, kind[0]) for kind in {*kinds.values()}}
         self._producers = {name: producers[kind] for name, kind in kinds.items()}

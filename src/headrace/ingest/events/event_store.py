@@ -1,4 +1,4 @@
-"""Where accepted events go: to Kafka, or to the spool while Kafka is away."""
+"""Where accepted events go: to Kafka, or to the spool while Kafka is unreachable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EventStore:
     that it did not confirm in time are taken back first, and only those that it does not have are
     spooled. What was on the wire just then may be in its topic twice, with one id.
 
-    Nothing is taken for a topic that is not there, or that this host has never seen.
+    Nothing is taken for a topic that does not exist, or that this host has never seen.
 
     Attributes:
         spool_stats: what the spools of this host hold, by topic; reads their folders.
@@ -82,11 +82,11 @@ class EventStore:
     def _require(self, topic: str) -> None:
         state = self._topics.state(topic)
         if state is TopicPresence.MISSING:
-            raise NotTakenError("topic-missing", f"topic {topic!r} is declared, but not there")
+            raise NotTakenError("topic-missing", f"topic {topic!r} is declared, but does not exist")
         if state is TopicPresence.UNKNOWN or (
             state is TopicPresence.KEPT and topic not in self._spools
         ):
-            raise NotTakenError("not-ready", "Kafka has not answered since the service began")
+            raise NotTakenError("not-ready", "Kafka has not answered since the service started")
 
     async def _append_behind(
         self, topic: str, events: Sequence[Accepted], headers: Headers
@@ -95,7 +95,9 @@ class EventStore:
             return await self._groups[topic].append_if_pending(_records(topic, events, headers))
         except SpoolFullError as error:
             _LOG.warning("The spool of %s is full: %s", topic, error.reason)
-            raise NotTakenError("spool-full", "Kafka is away, and the spool is full") from error
+            raise NotTakenError(
+                "spool-full", "Kafka is unreachable, and the spool is full"
+            ) from error
         except SpoolError as error:
             raise _failed(topic, error) from error
 
@@ -111,7 +113,7 @@ class EventStore:
             return False
         # A topic that was deleted just now: its spool would wait forever.
         if self._topics.state(topic) is TopicPresence.MISSING:
-            raise UnknownOutcomeError(f"topic {topic!r} is not there any more", "topic-missing")
+            raise UnknownOutcomeError(f"topic {topic!r} was deleted", "topic-missing")
         _LOG.warning("Kafka does not confirm events of %s in time, spooling them", topic)
         try:
             await self._groups[topic].append(_records(topic, left, headers))
@@ -125,9 +127,9 @@ class EventStore:
 
 
 def _failed(topic: str, error: SpoolError) -> UnknownOutcomeError:
-    """Returns an error that does not tell clients where the service keeps its files."""
+    """Returns an error that hides from clients where the service keeps its files."""
     _LOG.error("The spool of %s failed: %s", topic, error.reason)
-    return UnknownOutcomeError("Kafka is away, and the spool's disk failed", "spool-failed")
+    return UnknownOutcomeError("Kafka is unreachable, and the spool's disk failed", "spool-failed")
 
 
 def _records(topic: str, events: Sequence[Accepted], headers: Headers) -> list[SpoolRecord]:

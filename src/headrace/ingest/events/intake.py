@@ -97,7 +97,9 @@ class EventIntake:
                 began = time.monotonic()
                 events, as_batch = split_events(body, self._settings.max_events, as_lines=as_lines)
             except RefusedRequestError as error:
-                await self._charge(token, error, share.sent_bytes)
+                # One event and the sent bytes, for a request that is refused as a whole.
+                if error.problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                    await self._gate.admit(token, 1, share.sent_bytes)
                 raise
             finally:
                 request.received_bytes = share.sent_bytes
@@ -105,7 +107,7 @@ class EventIntake:
             return await self._take(request, route, events, as_batch=as_batch, began=began)
 
     async def webhook(self, request: Request, public_id: str) -> Answer:
-        """Answers a request that is to be signed; one that is not costs its webhook nothing."""
+        """Answers a request that must be signed; one that is not costs its webhook nothing."""
         require_method(request, "POST")
         request.token = token = self._gate.webhook(public_id)
         route = self._route(request, token.topics[0], token)
@@ -154,16 +156,15 @@ class EventIntake:
         figures = EventFigures(self._counters, topic, self._accounts.slot(token.account))
         return _Route(topic, token, check, headers, figures)
 
-    async def _charge(self, token: Token, error: RefusedRequestError, size: int) -> None:
-        """Charges a token one event and the sent bytes of a request that is refused as a whole."""
-        if error.problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            await self._gate.admit(token, 1, size)
-
     async def _take(
         self, request: Request, route: _Route, events: list[bytes], *, as_batch: bool, began: float
     ) -> Answer:
         size = sum(map(len, events))
-        await self._admit(route, len(events), size)
+        try:
+            await self._gate.admit(route.token, len(events), size)
+        except RefusedRequestError:
+            route.figures.outcome("limited", len(events))
+            raise
         arguments = events, route.token.account, route.headers
         if size <= _LARGE_BYTES:
             verdicts = route.check.batch(*arguments)
@@ -181,13 +182,6 @@ class EventIntake:
             "rejected": [problem.document() for problem in problems],
         }
         return json_answer(HTTPStatus.ACCEPTED, document, *(_SPOOLED if spooled else ()))
-
-    async def _admit(self, route: _Route, events: int, size: int) -> None:
-        try:
-            await self._gate.admit(route.token, events, size)
-        except RefusedRequestError:
-            route.figures.outcome("limited", events)
-            raise
 
     async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Calls a function that takes long, because its work grows with the bytes of the request.
@@ -239,6 +233,6 @@ def _not_confirmed(error: NotTakenError | UnknownOutcomeError) -> RefusedRequest
     elif error.code == "batch-rejected":
         what_now = "do not repeat the request as it is: sent one at a time, each has its own answer"
     else:
-        what_now = "it is unknown whether the events are there: send them again, same ids"
+        what_now = "it is unknown whether the events are there: send them again, with the same ids"
     detail = f"{error}; {what_now}"
     return refused(HTTPStatus.SERVICE_UNAVAILABLE, error.code, detail, RETRY_AFTER)

@@ -29,7 +29,7 @@ def split_events(body: bytes, max_events: int, *, as_lines: bool) -> tuple[list[
         as_lines: each line is an event, as :func:`is_lines` says of the Content-Type header.
 
     Raises:
-        RefusedRequestError: 400 or 413: the events of the body can't be told apart.
+        RefusedRequestError: 400 or 413, if the body can't be split into events.
     """
     if body.startswith(_BOM):
         raise _unreadable("byte-order-mark", "the body begins with a byte order mark; leave it out")
@@ -44,7 +44,11 @@ def split_events(body: bytes, max_events: int, *, as_lines: bool) -> tuple[list[
         events = split_array(stripped, max_events, _LENIENT_BYTES)
     except UnsplittableError as error:
         if error.reason == "too-many-events":
-            raise _too_many(max_events) from None
+            raise refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                "too-many-events",
+                f"the request holds more than {max_events} events; send fewer in a request",
+            ) from None
         raise _unreadable(error.reason, error.detail) from error
     if not events:
         raise _unreadable("empty", "the body is an array without events")
@@ -70,14 +74,6 @@ def is_lines(content_type: str) -> bool:
         "unknown-content-type",
         f"Content-Type is {content_type[:_SHOWN_CHARACTERS]!r}, expected application/json, "
         "application/x-ndjson or text/plain, in UTF-8",
-    )
-
-
-def _too_many(most: int) -> RefusedRequestError:
-    return refused(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "too-many-events",
-        f"the request holds more than {most} events; send fewer in a request",
     )
 
 

@@ -43,12 +43,12 @@ class SpoolSender:
 
     Records go in chunks: of each topic no more than it takes in one batch, and none while one is
     unanswered, so nothing overtakes what Kafka rejects. Kafka rejects whole batches: their records
-    are sent again one by one, and then the answer is about the record. One by one go the records
-    of topics that are not served any more, too, since their limit is not known.
+    are repeated one at a time, and then the answer is about the record. Records of topics that are
+    not served any more go one at a time too, since their limit is not known.
 
-    Records wait for a topic or partition that is not there, and for a right that is missing.
-    What timed out is taken back from the producer before it is sent again. Only what was on the
-    wire at that moment may be in its topic twice.
+    Records wait for a topic or partition that does not exist, and for a right that is missing.
+    What timed out is taken back from the producer before it is repeated. Only what was on the wire
+    at that moment may be in its topic twice.
 
     Args:
         config: librdkafka's configuration of the cluster.
@@ -62,7 +62,7 @@ class SpoolSender:
         self._wire: _Wire | None = None
 
     def send(self, records: Sequence[SpoolRecord], seconds: float) -> SendResult:
-        """What Kafka made of the records; takes ``seconds`` and little more at most."""
+        """Returns what Kafka made of the records, after little more than ``seconds`` at most."""
         deadline = time.monotonic() + seconds
         if self._wire is None or self._wire.ended:
             self._wire = _Wire(self._config)
@@ -76,11 +76,11 @@ class SpoolSender:
         return self._outcome(records, _sent(self._wire, self._chunks(sendable), deadline))
 
     def close(self) -> None:
-        """Lets go of the connections."""
+        """Closes the connections."""
         self._wire = None
 
     def _look(self, wire: _Wire, records: Sequence[SpoolRecord]) -> None:
-        """Which topics and partitions are there."""
+        """Notes which topics and partitions of the records do not exist."""
         places = {_place(record) for record in records}
         live = {topic: wire.partitions(topic) for topic in {topic for topic, _ in places}}
         self._missing = {
@@ -107,7 +107,7 @@ class SpoolSender:
         for number, record in enumerate(records):
             failure = failures.get(number)
             if _place(record) in self._missing:
-                final, why = False, f"{record.topic}: the topic or partition is not there"
+                final, why = False, f"{record.topic}: the topic or partition does not exist"
             elif failure is not None:
                 final, why = is_of_record(failure), f"{record.topic}: {_text(failure)}"
             else:
@@ -128,7 +128,10 @@ class _Wire:
     """
 
     def __init__(self, config: ClientConfig) -> None:
-        self._producer: Producer = producer({**config, "error_cb": _on_error}, _TUNING)
+        def log_error(error: KafkaError) -> None:
+            _LOG.warning("Kafka client: %s", error.str())
+
+        self._producer: Producer = producer({**config, "error_cb": log_error}, _TUNING)
         self.ended = False
 
     def partitions(self, topic: str) -> Collection[int] | None:
@@ -142,7 +145,7 @@ class _Wire:
         return None if missing else metadata.partitions.keys()
 
     def send(self, chunk: Mapping[int, SpoolRecord], deadline: float) -> dict[int, KafkaError]:
-        """Why records were not taken; what is not named was."""
+        """Returns why records were not taken; Kafka has those that it does not name."""
         reports: dict[int, KafkaError | None] = {}
         rejected: dict[int, KafkaError] = {}
         for number, record in chunk.items():
@@ -160,7 +163,7 @@ class _Wire:
     def _handed(
         self, number: int, record: SpoolRecord, reports: dict[int, KafkaError | None]
     ) -> KafkaError | None:
-        """``None``: the record's report will come."""
+        """Returns why a record can't be handed in; ``None``: its report will come."""
         try:
             self._producer.produce(
                 record.topic,
@@ -183,7 +186,7 @@ class _Wire:
     def _settled(
         self, reports: Mapping[int, KafkaError | None], count: int, deadline: float
     ) -> bool:
-        """Every record that was handed in is reported, in time."""
+        """Returns whether every record that was handed in is reported, in time."""
         while len(reports) < count and time.monotonic() < deadline:
             try:
                 self._producer.flush(_POLL_SECONDS)
@@ -220,7 +223,3 @@ def _bytes(record: SpoolRecord) -> int:
 def _text(error: KafkaError) -> str:
     is_unconfirmed = meaning(error) is Meaning.PURGED or error.code() == _TIMED_OUT.code()
     return "Kafka did not confirm in time" if is_unconfirmed else error.str()
-
-
-def _on_error(error: KafkaError) -> None:
-    _LOG.warning("Kafka client: %s", error.str())

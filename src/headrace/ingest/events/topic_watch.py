@@ -1,4 +1,4 @@
-"""Which of the declared topics are there in Kafka, and whether Kafka answers at all."""
+"""Which of the declared topics exist in Kafka, and whether Kafka answers at all."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _RECENT_SECONDS = 5.0
 _OF_A_TOPIC = (AuthorizationError, KafkaException)
 
 Look = Callable[[], set[str]]
-"""Answers which topics are there. Raises BrokerUnreachableError."""
+"""Returns which topics exist. Raises BrokerUnreachableError."""
 
 
 class TopicPresence(enum.Enum):
     """What is known of a topic.
 
-    ``THERE`` and ``MISSING`` are Kafka's own words, of this process's life; ``KEPT``: Kafka has
-    not answered since the process began, and the topic was there when it did; ``UNKNOWN``: Kafka
-    has not answered, and this host has never seen the topic.
+    ``THERE`` and ``MISSING`` are what Kafka answered to this process; ``KEPT``: Kafka has not
+    answered since the process started, and the topic existed when it did; ``UNKNOWN``: Kafka has
+    not answered, and this host has never seen the topic.
     """
 
     THERE = "there"
@@ -44,8 +44,8 @@ class TopicPresence(enum.Enum):
 class TopicWatch:
     """Looks at the topics once a second, on a thread of its own.
 
-    What is asked of it costs nothing, so it can be asked for every request and by every probe. The
-    topics that were there are kept in a file, for starts while Kafka is away.
+    Its answers cost nothing, so it can be asked for every request and by every probe. The topics
+    that existed are kept in a file, for starts while Kafka is unreachable.
     """
 
     def __init__(
@@ -60,36 +60,36 @@ class TopicWatch:
         self._there: set[str] | None = None
         self._missing: set[str] = set()
         self._answered_at = float("-inf")
-        self._is_away = False
+        self._is_unreachable = False
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="topic watch", daemon=True)
 
     @property
     def kafka_answers(self) -> bool:
-        """It did within the last seconds."""
+        """Whether Kafka answered within the last seconds."""
         return self._clock() - self._answered_at < _RECENT_SECONDS
 
     def state(self, topic: str) -> TopicPresence:
-        """What is known of a declared topic."""
+        """Returns what is known of a declared topic."""
         if self._there is not None:
             return TopicPresence.THERE if topic in self._there else TopicPresence.MISSING
         return TopicPresence.KEPT if topic in self._kept else TopicPresence.UNKNOWN
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts to look."""
         self._thread.start()
 
     def look(self) -> None:
-        """Looks once."""
+        """Asks Kafka once which topics exist."""
         try:
             topics = self._look()
         except BrokerUnreachableError as error:
             _LOG.warning("Kafka does not respond: %s", error.reason)
-            self._is_away = True
+            self._is_unreachable = True
             return
-        if self._is_away:
+        if self._is_unreachable:
             _LOG.info("Kafka responds again")
-            self._is_away = False
+            self._is_unreachable = False
         missing = self._topics - topics
         # Once for each topic that is newly missing, not with every look.
         if missing - self._missing:
@@ -108,7 +108,7 @@ class TopicWatch:
         while not self._ending.is_set():
             try:
                 self.look()
-            except Exception:  # noqa: BLE001 - without it no event would be taken again
+            except Exception:  # noqa: BLE001 - without it no later event would be taken
                 _LOG.exception("Checking which topics exist failed, retrying")
             self._ending.wait(_LOOK_SECONDS)
 
@@ -133,10 +133,10 @@ def live_topics(config: ClientConfig, topics: Iterable[str]) -> set[str]:
     try:
         return set(describe(config, names))
     except _OF_A_TOPIC:  # of one of them; sending to it says more
-        return {name for name in names if _may_be_there(config, name)}
+        return {name for name in names if _may_exist(config, name)}
 
 
-def _may_be_there(config: ClientConfig, name: str) -> bool:
+def _may_exist(config: ClientConfig, name: str) -> bool:
     try:
         return name in describe(config, [name])
     except _OF_A_TOPIC:

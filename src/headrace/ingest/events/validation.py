@@ -139,7 +139,9 @@ class EventCheck:
         accepted: list[Accepted] = []
         rejected: list[ProblemDetails] = []
         seen: set[str] = set()
-        most_bytes = self._most_bytes - _size(headers)
+        # Headers count as Kafka counts them, and a few bytes more.
+        header_bytes = sum([len(name) + len(value) + _HEADER_BYTES for name, value in headers])
+        most_bytes = self._most_bytes - header_bytes
         surely_bytes = most_bytes - max(MAX_KEY_BYTES, len(account.encode()))
         if self._bounds is not None:
             self._bounds.renew()
@@ -254,13 +256,8 @@ class EventCheck:
 
 
 def largest_message(topic: Topic) -> int:
-    """Bytes of a batch of records that the topic takes."""
+    """Returns the bytes of a batch of records that the topic takes."""
     return int(topic.config.get("max.message.bytes", BROKER_MESSAGE_BYTES))
-
-
-def _size(headers: Headers) -> int:
-    """Bytes of a record's headers, as Kafka counts them and a few more."""
-    return sum([len(name) + len(value) + _HEADER_BYTES for name, value in headers])
 
 
 def derived_id(topic: str, account: str, text: bytes) -> str:
@@ -299,18 +296,18 @@ class _TimeBounds:
         self._latest = self._earliest
 
     def renew(self) -> None:
-        """Look at the clock: once for all events of a request."""
+        """Reads the clock: once for all events of a request."""
         now = datetime.fromtimestamp(self._clock(), UTC)
         # A topic without a bound declares timedelta.max, and there is no time so late.
         self._latest = now + self._ahead if self._ahead < _LATEST - now else _LATEST
 
     def hold(self, time: datetime | int) -> bool:
-        """A time that was read, or milliseconds, is within them."""
+        """Returns whether a time that was read, or milliseconds, is within the bounds."""
         when = _from_millis(time) if isinstance(time, int) else time
         return self._earliest <= when <= self._latest
 
     def time(self, document: dict[str, Any]) -> datetime | None:
-        """The event time of a document; ``None`` if its text is no time."""
+        """Returns the event time of a document; ``None`` if its text is no time."""
         return self._read(document[self._field])
 
     def rejection(self, time: datetime) -> Rejection:

@@ -15,7 +15,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from headrace.ingest.http.problem import RETRY_AFTER, RefusedRequestError, refused
+from headrace.ingest.http.problem import RETRY_AFTER, refused
 from headrace.ingest.http.request import Request
 from headrace.ingest.tokens.token import Token, TokenKind, webhook_secret
 from headrace.model import Topic
@@ -80,13 +80,15 @@ class Webhooks:
         signature = request.headers.get(webhook.signature, b"")
         is_signed = False
         is_former_valid = token.former_until is not None and now < token.former_until
-        # Each valid secret is compared: how long it takes must not tell which one was close.
+        # Each valid secret is compared: how long it takes must not reveal which one was close.
         for generation in (token.generation, token.generation - 1)[: 1 + is_former_valid]:
             secret = webhook_secret(self._key, token.public_id, generation).encode()
             digest = hmac.digest(secret, body, "sha256").hex().encode()
             is_signed |= hmac.compare_digest(signature, webhook.prefix + digest)
         if not is_signed:
-            raise _not_signed(webhook)
+            header = webhook.signature.decode()
+            detail = f"{header} is not the signature of this body with the webhook's secret"
+            raise refused(HTTPStatus.UNAUTHORIZED, "no-valid-signature", detail)
 
     def event(self, request: Request, token: Token, body: bytes) -> bytes | None:
         """Returns the JSON text of the event; ``None`` where the request only tries the connection.
@@ -114,11 +116,3 @@ def _headers(topic: Topic, prefix: str) -> Sequence[tuple[str, bytes]]:
     names = topic.schema.names if topic.schema else ()
     fields = [(name, name.replace("_", "-")) for name in names]
     return [(name, header.encode()) for name, header in fields if header.startswith(prefix)]
-
-
-def _not_signed(webhook: WebhookFormat) -> RefusedRequestError:
-    return refused(
-        HTTPStatus.UNAUTHORIZED,
-        "no-valid-signature",
-        f"{webhook.signature.decode()} is not the signature of this body with the webhook's secret",
-    )

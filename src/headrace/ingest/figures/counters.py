@@ -34,7 +34,7 @@ class Counters:
         self._counts = memoryview(self._map).cast("q")
 
     def add(self, name: Labels, count: int = 1) -> None:
-        """Adds to a count that was named at the beginning; KeyError for another."""
+        """Adds to a count that was named at the start; KeyError for another."""
         self._counts[self._places[name]] += count
 
     def adder(self, *names: Labels) -> Callable[[int], None]:

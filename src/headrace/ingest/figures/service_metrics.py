@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from headrace.ingest.figures.counters import Counters, Labels
 from headrace.ingest.spool.spool import SpoolStats
@@ -75,33 +76,53 @@ ACCOUNT_METRICS = (
     ServiceMetric(ACCOUNT_BYTES, "counter", ("account",), "bytes of an account's accepted events"),
 )
 
-_TOPIC = ("topic",)
+
+@dataclass(frozen=True, slots=True)
+class SpoolMetric:
+    """A metric of the spool of each topic, and its figure."""
+
+    name: str
+    kind: str
+    meaning: str
+    value: Callable[[SpoolStats], float]
+
+
 SPOOL_METRICS = (
-    ServiceMetric("headrace_ingest_spool_events", "gauge", _TOPIC, "events that wait on disk"),
-    ServiceMetric("headrace_ingest_spool_bytes", "gauge", _TOPIC, "bytes of their files"),
-    ServiceMetric(
-        "headrace_ingest_spool_budget_bytes", "gauge", _TOPIC, "bytes that the spool may take"
+    SpoolMetric(
+        "headrace_ingest_spool_events", "gauge", "events that wait on disk", attrgetter("records")
     ),
-    ServiceMetric(
-        "headrace_ingest_spool_oldest_seconds", "gauge", _TOPIC, "age of the oldest of these files"
+    SpoolMetric(
+        "headrace_ingest_spool_bytes", "gauge", "bytes of their files", attrgetter("bytes")
     ),
-    ServiceMetric(
+    SpoolMetric(
+        "headrace_ingest_spool_budget_bytes",
+        "gauge",
+        "bytes that the spool may take",
+        attrgetter("budget_bytes"),
+    ),
+    SpoolMetric(
+        "headrace_ingest_spool_oldest_seconds",
+        "gauge",
+        "age of the oldest of these files",
+        lambda stats: stats.oldest_age.total_seconds(),
+    ),
+    SpoolMetric(
         "headrace_ingest_spool_rejected_total",
         "counter",
-        _TOPIC,
         "events quarantined because Kafka rejects them for ever",
+        attrgetter("rejected"),
     ),
-    ServiceMetric(
+    SpoolMetric(
         "headrace_ingest_spool_missing_total",
         "counter",
-        _TOPIC,
-        "events lost from the spool: damaged, or gone with their file",
+        "events lost from the spool: damaged, or deleted with their file",
+        attrgetter("missing"),
     ),
-    ServiceMetric(
+    SpoolMetric(
         "headrace_ingest_spool_quarantine_files",
         "gauge",
-        _TOPIC,
         "quarantined files, which wait for an operator",
+        attrgetter("quarantined"),
     ),
 )
 
@@ -176,24 +197,11 @@ def _sample(metric: ServiceMetric, values: Iterable[str], count: int) -> str:
 
 def spool_lines(spools: Mapping[str, SpoolStats]) -> Iterator[str]:
     """Returns the figures of the spools in Prometheus' text format; all workers say the same."""
-    for place, metric in enumerate(SPOOL_METRICS if spools else ()):
+    for metric in SPOOL_METRICS if spools else ():
         yield f"# HELP {metric.name} {metric.meaning}"
         yield f"# TYPE {metric.name} {metric.kind}"
         for topic, stats in spools.items():
-            yield f'{metric.name}{{topic="{topic}"}} {_values(stats)[place]}'
-
-
-def _values(stats: SpoolStats) -> tuple[float, ...]:
-    """Returns the figures of a spool in the order of ``SPOOL_METRICS``."""
-    return (
-        stats.records,
-        stats.bytes,
-        stats.budget_bytes,
-        stats.oldest_age.total_seconds(),
-        stats.rejected,
-        stats.missing,
-        stats.quarantined,
-    )
+            yield f'{metric.name}{{topic="{topic}"}} {metric.value(stats)}'
 
 
 def _histogram(totals: Mapping[Labels, int]) -> Iterator[str]:

@@ -104,7 +104,8 @@ class BodyReader:
         except asyncio.CancelledError:
             if not is_late or reading.uncancel():
                 raise
-            raise _too_slow(self._limits) from None
+            detail = f"the body was not there after {self._limits.seconds:g} s"
+            raise refused(HTTPStatus.REQUEST_TIMEOUT, "body-too-slow", detail, CLOSE) from None
         finally:
             self._deadlines.end(reading)
 
@@ -148,15 +149,6 @@ def _too_large(limits: BodyLimits) -> RefusedRequestError:
     )
 
 
-def _too_slow(limits: BodyLimits) -> RefusedRequestError:
-    return refused(
-        HTTPStatus.REQUEST_TIMEOUT,
-        "body-too-slow",
-        f"the body was not there after {limits.seconds:g} s",
-        CLOSE,
-    )
-
-
 Decode = Callable[[bytes], Iterator[bytes]]
 
 
@@ -194,7 +186,12 @@ class _Decoding:
         try:
             for piece in self._decode(sent):
                 if len(body) + len(piece) > max_bytes:
-                    raise _bomb(self._limits)
+                    raise refused(
+                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                        "decoded-body-too-large",
+                        f"the decoded body is larger than {self._limits.decoded_bytes} bytes, "
+                        f"or than {self._limits.ratio} times what was sent",
+                    )
                 self._share.hold(len(piece))
                 body += piece
         except (zlib.error, zstandard.ZstdError, EOFError) as error:
@@ -206,20 +203,11 @@ class _Decoding:
         return bytes(body)
 
 
-def _bomb(limits: BodyLimits) -> RefusedRequestError:
-    return refused(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "decoded-body-too-large",
-        f"the decoded body is larger than {limits.decoded_bytes} bytes, "
-        f"or than {limits.ratio} times what was sent",
-    )
-
-
 def _gunzip(sent: bytes) -> Iterator[bytes]:
     """Decodes gzip members in a row.
 
     Each member is handed little input at first, which doubles: what is after its end is handed
-    in again, so that at most three bytes are copied for each that is sent.
+    to the next one, so that at most three bytes are copied for each that is sent.
     """
     view, place = memoryview(sent), 0
     for _ in _numbered("gzip members"):

@@ -14,7 +14,7 @@ from headrace.ingest.http.request import Answer, Header, Request
 from headrace.settings import ANY_ORIGIN
 
 # Chromium keeps no answer to a preflight for longer.
-_MAX_AGE_SECONDS = 7200
+_MAX_AGE_SECONDS = 7200  # Chrome keeps a preflight no longer
 _VARY: Header = (b"vary", b"origin")
 _EXPOSED: Header = (
     b"access-control-expose-headers",

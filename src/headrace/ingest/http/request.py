@@ -165,7 +165,7 @@ class Sendable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer that is to be sent."""
+    """An answer that is sent as a whole."""
 
     status: int
     body: bytes

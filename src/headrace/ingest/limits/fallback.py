@@ -18,7 +18,7 @@ class RemoteLimiter(Limiter, Protocol):
     """A limiter that may fail, in any way, such as that of Redis."""
 
     async def reconnect(self) -> None:
-        """Returns when it works again."""
+        """Returns once it works."""
         ...
 
 
@@ -29,7 +29,7 @@ class FallbackLimiter(Limiter):
     when it fails wait for it. What all hosts' limits admit is noted in this host's: whatever
     comes and goes, one host alone stays below ``per_second * (2 * burst_seconds + t)`` or so.
 
-    Must be made while the event loop runs, and begins with this host's limits.
+    Must be created while the event loop runs, and starts with this host's limits.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class FallbackLimiter(Limiter):
             self._connecting = asyncio.create_task(self._until_it_answers())
 
     async def _until_it_answers(self) -> None:
-        """Reconnects until it works; a first answer that was only late is not worth a log line."""
+        """Reconnects until it works; a first answer that was only late is not logged."""
         silent = False
         while (reason := await self._failure()) is not None:
             if not silent:

@@ -14,7 +14,7 @@ from headrace.ingest.mapped_file import map_file, open_shared
 from headrace.runtime.files.file_locks import FileLock
 
 _SLOT = struct.Struct("=16sd")
-_SLOTS = 1 << 16  # 1.5 MiB; buckets that are full again free their slots
+_SLOTS = 1 << 16  # 1.5 MiB; buckets that are refilled free their slots
 _PROBES = 32  # bounds the time under the lock when the table is nearly full
 _WAIT_WHEN_FULL_SECONDS = 1.0
 _ROUNDING_SECONDS = 1e-9  # sums of floating-point numbers may be late by less

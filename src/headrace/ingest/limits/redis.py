@@ -13,9 +13,9 @@ from redis.backoff import NoBackoff
 from headrace.ingest.limits.bucket_request import BucketRequest, Limiter
 from headrace.settings import SecretUrl
 
-_TAKE_SECONDS = 0.1
+_TAKE_SECONDS = 0.1  # a request waits this long, before the limits of this host alone decide
 _CONNECT_SECONDS = 1.0
-_MAX_AT_ONCE = 64
+_MAX_AT_ONCE = 64  # Redis runs one script at a time: a long one delays all other hosts
 _PROOF = BucketRequest("proof", amount=1, per_second=1e6, burst_seconds=1)
 
 _Waiting = tuple[Sequence[BucketRequest], asyncio.Future[float]]
@@ -75,7 +75,7 @@ class RedisLimiter(Limiter):
 
     async def _ask(self) -> None:
         while self._waiting:
-            # Who has given up is not charged.
+            # A request that has timed out is not charged.
             requests = [
                 waiting for waiting in self._waiting[:_MAX_AT_ONCE] if not waiting[1].done()
             ]

@@ -171,7 +171,11 @@ class EventProducer:
         )
 
     def _record(self, declared: Topic, event: object, headers: Headers) -> Accepted:
-        _check_header_names(declared, headers)
+        try:
+            check_header_names(headers)
+        except UnicodeEncodeError as error:
+            detail = f"header {error.object!r}: half of a surrogate pair has no bytes in UTF-8"
+            raise EventRejectedError(declared.name, "bad-header-name", detail) from error
         try:
             text = event_text(declared, event)
         except InvalidRecordError as error:
@@ -212,14 +216,6 @@ class EventProducer:
         failures = [reason for sender in senders for reason in sender.failures.values()]
         if failures:
             raise EventsNotDeliveredError(topic, len(failures), failures[0])
-
-
-def _check_header_names(topic: Topic, headers: Headers) -> None:
-    try:
-        check_header_names(headers)
-    except UnicodeEncodeError as error:
-        detail = f"header {error.object!r}: half of a surrogate pair has no bytes in UTF-8"
-        raise EventRejectedError(topic.name, "bad-header-name", detail) from error
 
 
 def event_text(topic: Topic, event: object) -> bytes:

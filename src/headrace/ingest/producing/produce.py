@@ -26,7 +26,7 @@ MAX_SHOWN_CHARACTERS = 200
 MAX_NAMED_LINES = 20
 # Larger than a pipe (64 KiB), so that a read takes all that it holds.
 _CHUNK_BYTES = 1 << 18
-_WAIT_SECONDS = 0.2
+_WAIT_SECONDS = 0.2  # a stop is noticed within it
 _PROGRESS_SECONDS = 0.2
 
 ProduceState: TypeAlias = Literal["finished", "rejected", "interrupted", "failed"]
@@ -130,7 +130,7 @@ def produce_lines(
     Order: events of one key arrive in the order of their lines.
     Delivery: an event counts as sent once all in-sync replicas have it. When one is not
     acknowledged, no further line is read, and the result names its line. A process that is killed
-    leaves unknown which of its last lines were sent; sending them again repeats their event ids.
+    leaves unknown which of its last lines were sent; a second run repeats their event ids.
     Bad input: a line that ``headrace ingest`` would reject is not sent. Ids that repeat are not
     looked for. Empty lines are left out.
     Line ends: of a raw topic, and with ``unchecked``, nothing but the newline (LF) is cut off, and
@@ -281,7 +281,10 @@ class _Run:
             verdict = self._check(line, self._options.headers)
             if isinstance(verdict, ProblemDetails):
                 self._reasons[verdict.code] += 1
-                return RejectedLine(self._lines, verdict.code, verdict.detail, _excerpt(line))
+                text = line[: 4 * MAX_SHOWN_CHARACTERS].decode(errors="backslashreplace")
+                if len(text) > MAX_SHOWN_CHARACTERS:
+                    text = text[:MAX_SHOWN_CHARACTERS] + "..."
+                return RejectedLine(self._lines, verdict.code, verdict.detail, text)
             record = verdict
         self._sender.send(
             self._topic,
@@ -292,8 +295,3 @@ class _Run:
             label=self._lines,
         )
         return None
-
-
-def _excerpt(line: bytes) -> str:
-    text = line[: 4 * MAX_SHOWN_CHARACTERS].decode(errors="backslashreplace")
-    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."

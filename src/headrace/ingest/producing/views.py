@@ -20,7 +20,7 @@ _ENDINGS = {
     "interrupted": " Interrupted: the lines that follow were not read.",
     "rejected": (
         " The last line that was read is not valid, and the lines that follow were not read. "
-        "Correct it and go on from there, or leave such lines out with --on-invalid skip."
+        "Correct it and continue from there, or leave such lines out with --on-invalid skip."
     ),
     "failed": " The lines that follow the last one that was read were not sent.",
 }

@@ -106,7 +106,7 @@ class QueryRoutes:
         self._draining.set()
 
     def close(self) -> None:
-        """Lets the threads end after their current calls; calls that have not begun are dropped."""
+        """Ends the threads after their current calls; calls that have not started are dropped."""
         for threads in (self._threads, self._readers):
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -144,7 +144,10 @@ class QueryRoutes:
         body = await self._body(request, token)
         if body.query is None:
             raise bad_query("query", "the body has no query: its text is required")
-        await self._require_topic(token, body.query)
+        topic = await self._topic(body.query)
+        if not token.is_for(topic):
+            detail = f"this token may not query {topic[:80]!r}"
+            raise refused(HTTPStatus.FORBIDDEN, "not-allowed", detail)
         registry = _registry(request)
         registration = await self._call(
             self._backend.register, registry, body.query, body.id, body.ttl
@@ -252,19 +255,13 @@ class QueryRoutes:
     async def _topic(self, text: str) -> str:
         return await self._call(self._backend.topic, text)
 
-    async def _require_topic(self, token: Token, text: str) -> None:
-        topic = await self._topic(text)
-        if not token.is_for(topic):
-            detail = f"this token may not query {topic[:80]!r}"
-            raise refused(HTTPStatus.FORBIDDEN, "not-allowed", detail)
-
     async def _call(
         self,
         function: Callable[..., Result],
         *arguments: Any,
         threads: ThreadPoolExecutor | None = None,
     ) -> Result:
-        """Calls the backend on a thread, or refuses at once if Kafka is away or many calls wait."""
+        """Calls the backend on a thread, or refuses if Kafka is unreachable or many calls wait."""
         if not self._kafka_answers():
             raise queries_unavailable("Kafka does not answer; nothing was done")
         if self._waiting >= self.max_waiting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -18,7 +18,7 @@ from headrace.ingest.http.request import Header, Send
 from headrace.ingest.queries.backend import ResultCursor, ResultPage
 
 _LOG = logging.getLogger("headrace.ingest")
-HEARTBEAT_SECONDS = 15.0
+HEARTBEAT_SECONDS = 15.0  # proxies close what is silent, nginx by default after a minute
 _HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
@@ -49,7 +49,7 @@ class StreamLife:
     Attributes:
         threads: threads that read results.
         draining: event that is set when the service shuts down.
-        is_allowed: returns whether the client's request would be let in now; called before each
+        is_allowed: returns whether the client's request would be allowed now; called before each
             read, and before each piece that is sent.
         ended: called once, when the stream has ended.
         timing: how long the stream waits.
@@ -67,7 +67,7 @@ class ResultStream:
 
     Each result is an event whose id is its offset in the topic. The first message and each
     heartbeat have the id of the last record that was read, so that a client resumes without a gap
-    and without reading records again.
+    and without reading a record twice.
 
     While Kafka does not answer, the stream waits. Results are read only after the client has
     accepted the results before them, so a slow client may lag behind without a limit.
@@ -93,22 +93,21 @@ class ResultStream:
             TimeoutError: if the client does not take the headers within 30 s.
         """
         try:
-            await self._begin(send, headers)
+            start = {
+                "type": "http.response.start",
+                "status": self.status,
+                "headers": [*_HEADERS, *headers],
+            }
+            async with asyncio.timeout(self._life.timing.send_seconds):
+                await send(start)
             await self._send_until_ended(send)
         finally:
             self._life.ended()
 
-    async def _begin(self, send: Send, headers: Sequence[Header]) -> None:
-        all_headers = [*_HEADERS, *headers]
-        async with asyncio.timeout(self._life.timing.send_seconds):
-            await send(
-                {"type": "http.response.start", "status": self.status, "headers": all_headers}
-            )
-
     async def _send_until_ended(self, send: Send) -> None:
         tasks = [
             asyncio.create_task(self._write(send)),
-            asyncio.create_task(self._gone()),
+            asyncio.create_task(self._disconnected()),
             asyncio.create_task(self._life.draining.wait()),
         ]
         try:
@@ -164,7 +163,7 @@ class ResultStream:
         async with asyncio.timeout(self._life.timing.send_seconds):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
 
-    async def _gone(self) -> None:
+    async def _disconnected(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 

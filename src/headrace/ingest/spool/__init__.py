@@ -1,1 +1,1 @@
-"""Where events wait on disk while Kafka is away, and who replays them."""
+"""Where events wait on disk while Kafka is unreachable, and what replays them."""

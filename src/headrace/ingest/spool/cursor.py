@@ -1,4 +1,4 @@
-"""How far the loader has come, on the disk."""
+"""The loader's position, on the disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CursorFile:
 
     Two slots, written in turn: a torn write leaves the one before it, which must be on the disk
     then. A process that was killed may have left a write that is not. The file has its final size
-    from the beginning, so that a full disk does not stop the loader, which makes room.
+    from the start, so that a full disk does not stop the loader, which makes room.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Frames: one record each, found again after damage, never mistaken for another.
+"""Frames: one record each, found after damage, never mistaken for another.
 
 ======= ===== =======================================================
 offset  bytes field (little endian)

@@ -25,7 +25,7 @@ from headrace.runtime.retrying import exponential_backoff
 _LOG = logging.getLogger("headrace.ingest.spool")
 _MAX_RECORDS = 1000  # a crash repeats one batch at most
 _POLL_SECONDS = 0.2
-_MAX_DELAY_SECONDS = 5.0
+_MAX_DELAY_SECONDS = 5.0  # so late it is noticed that Kafka responds
 _SEND_SECONDS = 30.0
 _LOCKED_SEND_SECONDS = 3.0  # requests wait for the lock meanwhile
 
@@ -36,7 +36,7 @@ class SendResult:
 
     Attributes:
         rejected: why Kafka will never take them, by their places in what was sent, from 0.
-        waiting: places of those to send again, in order.
+        waiting: places of those that must be repeated, in order.
         reason: why they wait.
     """
 
@@ -58,7 +58,7 @@ class LoadReport:
 
     Attributes:
         records: records that were replayed.
-        missing: counters that no record came for: damaged, or gone with their file.
+        missing: counters that no record came for: damaged, or deleted with their file.
         quarantined: damaged ranges and whole segments that were quarantined.
         rejected: records quarantined because Kafka rejects them for ever.
         standby: another loader of this host is at work; nothing was done.
@@ -79,7 +79,7 @@ class Loader:
     so does a ``send`` that raises. What Kafka rejects for ever is quarantined with the reason.
 
     ``send(records, seconds)`` is called with up to 1,000 records, in order, and returns after about
-    ``seconds`` at most. It is called again with those that wait, before any that follow them.
+    ``seconds`` at most. The next call has those that wait, before any that follow them.
     The last batches are sent while the spool's lock is held: no process can append meanwhile, so
     ``send`` must not append to the spool.
     """
@@ -94,7 +94,7 @@ class Loader:
         self._failure: Exception | None = None
 
     def run_once(self) -> LoadReport:
-        """Replays what is there and returns.
+        """Replays the records that wait, and returns.
 
         Raises:
             SpoolError: if the disk failed.
@@ -106,7 +106,7 @@ class Loader:
             if not self._leading():
                 return LoadReport(standby=True)
             self._report = LoadReport()
-            # Sent, but the disk failed before that was noted: it must not be sent again.
+            # Sent, but the disk failed before that was noted: it must not be sent twice.
             if self._batch.end and not self._batch.records:
                 self._advance(self._batch)
             while self._deliver(self._next(), _SEND_SECONDS) and self._spool.waiting > _MAX_RECORDS:
@@ -150,26 +150,23 @@ class Loader:
             os.close(lock)
             return False
         try:
-            self._take_over()
+            # The last loader may have been killed before it noted in the state where it was.
+            with self._store.exclusive():
+                # Segments below it are deleted now, and a power failure must not take it back.
+                self._store.cursor_file.sync()
+                cursor = self._store.cursor_file.read()
+                self._cursor = cursor.at(max(cursor.counter, self._store.state.loaded))
+                self._store.state.loaded = self._cursor.counter
         except BaseException:
             os.close(lock)  # the process that leads must know the cursor
             raise
         self._lock = lock
         return True
 
-    def _take_over(self) -> None:
-        """Begins where the last loader was, which may have been killed before it said so."""
-        with self._store.exclusive():
-            # Segments below it are deleted now, and a power failure must not take it back.
-            self._store.cursor_file.sync()
-            cursor = self._store.cursor_file.read()
-            self._cursor = cursor.at(max(cursor.counter, self._store.state.loaded))
-            self._store.state.loaded = self._cursor.counter
-
     def _drain(self) -> None:
         """Sends the last records while no process can append; afterwards the spool is empty.
 
-        Only right after Kafka took a batch: with Kafka away, appenders would wait for it.
+        Only right after Kafka took a batch: appenders wait meanwhile, in an outage for its length.
         """
         with self._store.exclusive():
             while batch := self._next():
@@ -216,7 +213,7 @@ class Loader:
         batch = self._batch
         try:
             outcome = self._send(records, seconds)
-        except Exception as failure:  # noqa: BLE001 - raised again once the spool's lock is free
+        except Exception as failure:  # noqa: BLE001 - re-raised once the spool's lock is free
             self._failure = failure
             return False
         batch.settle(outcome.rejected, outcome.waiting)
@@ -239,7 +236,7 @@ class Loader:
         missing = cursor.missing - self._cursor.missing
         if missing:
             _LOG.error(
-                "%d records below counter %d of the spool are lost: damaged, or gone",
+                "%d records below counter %d of the spool are lost: damaged, or deleted",
                 missing,
                 batch.end,
             )

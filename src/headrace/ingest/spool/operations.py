@@ -27,7 +27,7 @@ class TopicSpool:
         budget_bytes: what these and the quarantined files may take.
         oldest_seconds: age of the oldest of these files.
         rejected: events that were ever quarantined because Kafka rejects them.
-        missing: events that were ever lost: damaged, or gone with their file.
+        missing: events that were ever lost: damaged, or deleted with their file.
         quarantined: files that wait for an operator.
     """
 
@@ -67,7 +67,22 @@ def list_spools(settings: Settings, topic: str = "") -> list[TopicSpool]:
     folder = _folder(settings)
     warn_of_foreign_folders(folder)
     names = [topic] if topic else spooled_topics(folder)
-    return [_described(settings, name) for name in names]
+    spools = []
+    for name in names:
+        with _opened(settings, name) as spool:
+            stats = spool.stats()
+            described = TopicSpool(
+                topic=name,
+                events=stats.records,
+                bytes=stats.bytes,
+                budget_bytes=stats.budget_bytes,
+                oldest_seconds=stats.oldest_age.total_seconds(),
+                rejected=stats.rejected,
+                missing=stats.missing,
+                quarantined=tuple(quarantined_files(spool)),
+            )
+            spools.append(described)
+    return spools
 
 
 def replay(
@@ -111,21 +126,6 @@ def _put_back(spool: Spool, topic: str, name: str) -> SpoolChange:
         return SpoolChange(topic, name, upkeep.put_back(spool, name))
     except SpoolError as error:
         return SpoolChange(topic, name, 0, str(error))
-
-
-def _described(settings: Settings, topic: str) -> TopicSpool:
-    with _opened(settings, topic) as spool:
-        stats = spool.stats()
-        return TopicSpool(
-            topic=topic,
-            events=stats.records,
-            bytes=stats.bytes,
-            budget_bytes=stats.budget_bytes,
-            oldest_seconds=stats.oldest_age.total_seconds(),
-            rejected=stats.rejected,
-            missing=stats.missing,
-            quarantined=tuple(quarantined_files(spool)),
-        )
 
 
 def _chosen(

@@ -20,7 +20,7 @@ _DAMAGED, _REJECTED = ".damaged", ".rejected"
 def quarantine_ranges(path: Path, damages: Iterable[Damage], quarantine: Path) -> None:
     """Copies damaged ranges of a segment into files, each with a first line of JSON.
 
-    Doing it again after a crash writes the same files.
+    A second call after a crash writes the same files.
 
     Where the disk has no room for copies, the whole segment is moved.
     """
@@ -38,9 +38,14 @@ def quarantine_rejected(path: Path, rejected: Sequence[RejectedRecord], quaranti
     takes no space, and keeps the records when the loader removes the segment.
     """
     try:
-        lines = b"".join(_line(record) for record in rejected)
+        lines = [
+            {"counter": record.counter, "reason": record.reason}
+            | msgspec.structs.asdict(record.record)
+            for record in rejected
+        ]
         name = f"{path.stem}-{rejected[0].counter:018}-{rejected[-1].counter:018}{_REJECTED}"
-        write_durably(quarantine / name, lines, 0)
+        content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        write_durably(quarantine / name, content, 0)
     except OSError:
         if not (quarantine / path.name).exists():  # another batch of the segment was rejected, too
             os.link(path, quarantine / path.name)
@@ -59,18 +64,3 @@ def _copy(path: Path, damage: Damage, quarantine: Path) -> None:
     content = json.dumps(known).encode() + b"\n" + read(path, damage.start, length)
     name = f"{path.stem}-{damage.start:012}{_DAMAGED}"
     write_durably(quarantine / name, content, 0)
-
-
-def _line(rejected: RejectedRecord) -> bytes:
-    record = rejected.record
-    known = {
-        "counter": rejected.counter,
-        "reason": rejected.reason,
-        "topic": record.topic,
-        "key": record.key,
-        "value": record.value,
-        "headers": record.headers,
-        "timestamp_ms": record.timestamp_ms,
-        "partition": record.partition,
-    }
-    return msgspec.json.encode(known) + b"\n"

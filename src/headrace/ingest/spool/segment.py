@@ -57,7 +57,7 @@ def segments(folder: Path) -> list[Segment]:
 
 
 def header(created_ms: int, version: int = _VERSION) -> bytes:
-    """Returns the bytes that a segment begins with."""
+    """Returns the bytes that a segment starts with."""
     fields = _FIELDS.pack(_MAGIC, version, created_ms)
     return fields + _CHECKSUM.pack(crc32c(fields))
 

@@ -1,4 +1,4 @@
-"""Where events wait while Kafka is away."""
+"""Where events wait while Kafka is unreachable."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SpoolStats:
         budget_bytes: what the segments and the quarantined files may take together.
         oldest_age: since the oldest of these segments was created.
         quarantined: files that wait for an operator.
-        missing: records that were ever lost: damaged, or gone with their file.
+        missing: records that were ever lost: damaged, or deleted with their file.
         rejected: records that were ever quarantined because Kafka rejects them.
     """
 
@@ -80,7 +80,7 @@ class Spool:
     """
 
     def __init__(self, folder: Path, limits: SpoolLimits, clock: Clock = time.time) -> None:
-        """Makes the folder when it is not there.
+        """Creates the folder unless it exists.
 
         Raises:
             SpoolError: if it can't be made or read.
@@ -120,7 +120,7 @@ class Spool:
 
         ``False`` means that all that was ever acknowledged from the spool is in Kafka, so these
         may go straight to it. Without this the spool would never be empty under load: those who
-        waited for the loader's last batch would fill it again.
+        waited for the loader's last batch would refill it.
 
         Raises:
             SpoolFullError, SpoolError: as ``append``.
@@ -130,7 +130,7 @@ class Spool:
         # Encoded before the lock is taken, which all processes of the host wait for.
         payloads = [encode(record) for record in records]
         with self.store.exclusive():
-            # Asked again under the lock: the loader may have sent the last of them meanwhile.
+            # Rechecked under the lock: the loader may have sent the last of them meanwhile.
             if not self.waiting:
                 return False
             if payloads:
@@ -158,7 +158,7 @@ class Spool:
             )
 
     def close(self) -> None:
-        """Lets go of the folder. Nothing is lost by not calling it."""
+        """Closes the files of the folder. Nothing is lost by not calling it."""
         self.store.close()
 
     def _append(self, payloads: Sequence[bytes]) -> None:

@@ -59,7 +59,7 @@ class Store:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keeps every other process and thread out of the folder. A thread may enter it again."""
+        """Keeps every other process and thread out of the folder. A thread may enter it twice."""
         with self._threads, self.failing(), self._locked():
             if not self.state.settled:
                 self._recover()
@@ -94,7 +94,7 @@ class Store:
         return Segment(state.first, state.number, state.marker) if state.number else None
 
     def next_segment(self) -> Segment:
-        """Returns the segment that the next append is to create."""
+        """Returns the segment that the next append creates."""
         existing = segments(self.folder)
         number = 1 + max((segment.number for segment in existing), default=0)
         return Segment.new(self.state.written, number)
@@ -133,9 +133,9 @@ class Store:
                 self._depth -= 1
 
     def _recover(self) -> None:
-        """Finds the state again, from the files alone; changes none of them.
+        """Finds the state from the files alone; changes none of them.
 
-        What an unfinished append left is not cut: the next append begins a segment whose first
+        What an unfinished append left is not cut: the next append starts a segment whose first
         counter is where the acknowledged records end, and so says where they end.
         """
         existing, state = segments(self.folder), self.state

@@ -167,7 +167,7 @@ def _described(path: Path) -> QuarantinedFile:
 
 def _batches(path: Path) -> Iterator[Sequence[SpoolRecord]]:
     if path.suffix == f".{REJECTED}":
-        yield [_record(line) for line in _lines(path)]
+        yield [msgspec.convert(line, SpoolRecord, from_attributes=True) for line in _lines(path)]
     elif path.suffix == f".{SEGMENT}":
         yield from _of_segment(path)
     else:
@@ -195,14 +195,3 @@ def _lines(path: Path) -> list[_Line]:
         return [_LINE.decode(line) for line in path.read_bytes().splitlines()]
     except msgspec.DecodeError as error:
         raise SpoolError(str(path), f"a line can't be read: {error}") from error
-
-
-def _record(line: _Line) -> SpoolRecord:
-    return SpoolRecord(
-        topic=line.topic,
-        key=line.key,
-        value=line.value,
-        headers=line.headers,
-        timestamp_ms=line.timestamp_ms,
-        partition=line.partition,
-    )

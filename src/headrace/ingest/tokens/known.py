@@ -1,4 +1,4 @@
-"""Tokens as Kafka has them, and as this host knew them last while Kafka is away."""
+"""Tokens as Kafka has them, and as this host knew them last while Kafka is unreachable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Registry(Protocol):
 
     @property
     def changes(self) -> int:
-        """The number of records that were read, which tells whether anything has changed."""
+        """The number of records that were read, which shows whether anything has changed."""
         ...
 
     def get(self, public_id: str) -> Token | None:

@@ -61,9 +61,9 @@ def create_token(settings: Settings, spec: TokenSpec) -> tuple[Token, str]:
     """Creates a token. Returns it with its text, which is stored nowhere.
 
     Raises:
-        TokenInvalidError: its name, project or account is empty or too long; or a public key is to
-            be for all topics, without a limit of events, or with another scope than ``write``; or a
-            webhook is to be for another number of topics than one, or there is no key for it.
+        TokenInvalidError: if its name, project or account is empty or too long; or a public key is
+            for all topics, has no limit of events, or another scope than ``write``; or a webhook is
+            for another number of topics than one, or there is no key for it.
     """
     scopes = tuple(dict.fromkeys(spec.scopes)) or DEFAULT_SCOPES[spec.kind]
     for fact in ("name", "project", "account") if TokenScope.WRITE in scopes else ("name",):
@@ -95,7 +95,7 @@ def create_token(settings: Settings, spec: TokenSpec) -> tuple[Token, str]:
 
 
 def namesakes(settings: Settings, name: str) -> list[str]:
-    """Public ids of the active tokens of this name."""
+    """Returns the public ids of the active tokens of this name."""
     now = datetime.now(UTC)
     tokens, _ = list_tokens(settings)
     return [
@@ -104,7 +104,7 @@ def namesakes(settings: Settings, name: str) -> list[str]:
 
 
 def list_tokens(settings: Settings) -> tuple[list[Token], list[str]]:
-    """Every token, oldest first; and the ids of those whose record can't be read."""
+    """Returns every token, oldest first; and the ids of those whose record can't be read."""
     table = registry.read_tokens(broker_config(settings))
     tokens = sorted(table.tokens().values(), key=lambda token: token.created)
     return tokens, sorted(table.unreadable)
@@ -119,7 +119,10 @@ def rotate_token(
         TokenUnknownError: if there is none, or it is revoked, or has expired.
         TokenInvalidError: if it is a webhook, and there is no key for its secret.
     """
-    token, now = _token(settings, public_id), datetime.now(UTC)
+    table, now = registry.read_tokens(broker_config(settings)), datetime.now(UTC)
+    token = table.get(public_id)
+    if token is None:
+        raise _unknown(public_id, is_unreadable=public_id in table.unreadable)
     state = token.state(now)
     if state != ACTIVE:
         raise TokenUnknownError(public_id, f"it is {state}; create another one")
@@ -129,10 +132,11 @@ def rotate_token(
 
 
 def revoke_token(settings: Settings, public_id: str) -> Token:
-    """End a token for good; harmless when it has ended.
+    """Ends a token for good; harmless when it has ended.
 
     Raises:
-        TokenUnknownError: there is none; or its record can't be read, and it is ended all the same.
+        TokenUnknownError: if there is none; or its record can't be read, and it is ended all the
+            same.
     """
     config, now = broker_config(settings), datetime.now(UTC)
     table = registry.read_tokens(config)
@@ -153,7 +157,8 @@ def wait_until_known(
     """Returns when every worker of this host's service takes a new token, whose text is given.
 
     Raises:
-        TokenNotTakenError: not within ``max_wait_seconds``, or there is no service.
+        TokenNotTakenError: if some worker does not within ``max_wait_seconds``, or there is no
+            service.
     """
     ingest = settings.ingest or IngestSettings()
     agreed, deadline, reason = 0, time.monotonic() + max_wait_seconds, "no answer"
@@ -205,14 +210,6 @@ def _require_bounded(spec: TokenSpec) -> None:
     other = sorted(set(spec.scopes) - {TokenScope.WRITE})
     if other:
         raise TokenInvalidError("scopes", ", ".join(other), "a public key may only write")
-
-
-def _token(settings: Settings, public_id: str) -> Token:
-    table = registry.read_tokens(broker_config(settings))
-    token = table.get(public_id)
-    if token is None:
-        raise _unknown(public_id, is_unreadable=public_id in table.unreadable)
-    return token
 
 
 def _unknown(public_id: str, *, is_unreadable: bool) -> TokenUnknownError:

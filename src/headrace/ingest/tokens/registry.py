@@ -94,7 +94,7 @@ def create_token(
 
 
 def with_former(token: Token, now: datetime, overlap: timedelta | None) -> Token:
-    """Returns the token as it is to be rotated: its present secret is good for ``overlap`` more."""
+    """Returns the token for its rotation: its present secret is good for ``overlap`` more."""
     if overlap is None:
         return replace(token, former_sha256="", former_until=None)
     return replace(token, former_sha256=token.secret_sha256, former_until=now + overlap)

@@ -176,7 +176,7 @@ _TOKEN = msgspec.json.Decoder(Token)
 
 
 class Refusal(StrEnum):
-    """Why a token is refused. Clients are not told which reason it is."""
+    """Why a token is refused. Answers to clients do not say which reason it is."""
 
     MALFORMED = "malformed"
     UNKNOWN = "unknown"
@@ -223,7 +223,7 @@ def authenticate(
         return Refusal.MALFORMED
     token = lookup(parts["public_id"])
     digest = _sha256(parts["secret"])
-    # Both are compared whatever the first says, and also for an unknown id: the time tells nothing.
+    # Both are compared whatever the first says, also for an unknown id: the time reveals nothing.
     is_current = hmac.compare_digest(digest, token.secret_sha256 if token else "")
     is_former = hmac.compare_digest(digest, token.former_sha256 if token else "")
     if token is None or token.kind is not kind:

@@ -159,7 +159,7 @@ def test_what_times_out_for_a_topic_that_went_meanwhile_is_not_spooled(accepted,
         async def send(self, *_):
             watch.states["kept"] = TopicPresence.MISSING
 
-    with pytest.raises(UnknownOutcomeError, match="not there any more"):
+    with pytest.raises(UnknownOutcomeError, match="was deleted"):
         accepted(Deleted(takes=0), watch=watch)
     assert not spool.pending
 
