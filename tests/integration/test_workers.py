@@ -51,7 +51,7 @@ from headrace.workers import (
 )
 from headrace.workers.consumer_group import needed_topics
 from headrace.workers.consumer_group.needed_topics import ensure_needed_topics
-from headrace.workers.retry_topics import retry_headers, retry_topic
+from headrace.workers.tasks.retry_topics import retry_headers, retry_topic
 
 FAST = {"commit_every": timedelta(milliseconds=100)}
 

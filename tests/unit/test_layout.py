@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "headrace"
 MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
-ROOMS = ("kafka", "pipelines", "queries", "sinks/lake")
+ROOMS = ("kafka", "pipelines", "queries", "sinks/lake", "workers")
 BASE = tuple(
     f"headrace.{name}" for name in ("__version__", "cli", "errors", "model", "runtime", "settings")
 )

@@ -12,7 +12,7 @@ import uvloop
 from bench.peers.record.job import COMMIT_SECONDS, SEND, Job, this
 from headrace.model import Topic
 from headrace.workers import RoundRobin, Send, Worker, WorkerInstance, WorkerRecord
-from headrace.workers.function_task import FunctionFactory
+from headrace.workers.tasks.function_task import FunctionFactory
 
 
 async def call(job: Job, _: WorkerRecord) -> None:

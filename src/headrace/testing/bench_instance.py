@@ -16,7 +16,6 @@ from headrace.runtime.clock import Clock
 from headrace.workers.declaration import Worker
 from headrace.workers.failures.failure_log import FailureLog
 from headrace.workers.failures.failures import Failures
-from headrace.workers.function_task import is_tombstone
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.context import LaneContext
@@ -25,10 +24,11 @@ from headrace.workers.lanes.sender import ProducerRecord, Sender, Sent
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
-from headrace.workers.record import ConsumedRecord
-from headrace.workers.retry_topics import retry_topics
 from headrace.workers.states import LaneState
-from headrace.workers.task import Headers, Send, WorkerRecord, WorkerTask
+from headrace.workers.tasks.function_task import is_tombstone
+from headrace.workers.tasks.record import ConsumedRecord
+from headrace.workers.tasks.retry_topics import retry_topics
+from headrace.workers.tasks.task import Headers, Send, WorkerRecord, WorkerTask
 
 Result = TypeVar("Result")
 

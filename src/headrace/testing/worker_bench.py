@@ -30,8 +30,8 @@ from headrace.model import (
 from headrace.testing.bench_instance import BenchInstance, FedRecord, SentRecord
 from headrace.testing.stepped_loop import SteppedLoop
 from headrace.workers.declaration import Worker
-from headrace.workers.function_task import FunctionFactory
-from headrace.workers.task import Headers, WorkerTask
+from headrace.workers.tasks.function_task import FunctionFactory
+from headrace.workers.tasks.task import Headers, WorkerTask
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _PATIENCE = timedelta(seconds=5)

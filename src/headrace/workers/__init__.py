@@ -1,8 +1,8 @@
 """Workers: records processed one at a time, in lanes that share a consumer.
 
-The rooms: this folder holds what a user declares (``worker``, ``task``, ``policy``,
-``partitioner``) and the instance that runs it; ``consumer_group/`` reads and commits, ``lanes/``
-process, ``failures/`` end what failed, ``monitoring/`` measures.
+The rooms: this folder holds the declaration and the instance that runs it; ``tasks/`` what users
+write and name (tasks, records, policies, partitioners); ``consumer_group/`` reads and commits,
+``lanes/`` process, ``failures/`` end what failed, ``monitoring/`` measures.
 
 More cores are more instances (``placement/``): decision 44. Why tasks share one event loop:
 decision 11; why a send does not stop a lane: decision 16.
@@ -20,7 +20,7 @@ The way of a record through an instance, all on its event loop but for (1) and o
 5. processed: ``Lane._handle`` > ``_attempt`` > ``BoundTask.process`` > the user's code, in
    ``TaskThreads`` where it is an ordinary function; what it sends goes through ``Sender`` and is
    confirmed before the record is done.
-6. failed: ``Lane._failed`` > ``policy.retry_delay`` and back to (5), or ``Failures.end``: a retry
+6. failed: ``Lane._failed`` > ``retry_delay`` and back to (5), or ``Failures.end``: a retry
    topic (1), a dead letter, skipped, or the instance ends.
 7. done: ``Lane._finish`` > ``PartitionSet.finished`` > ``PartitionOffsets.finish`` >
    ``Backpressure.on_completed``.

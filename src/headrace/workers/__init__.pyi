@@ -3,9 +3,9 @@ import headrace.errors
 from .declaration import Worker, worker
 from .instance import WorkerInstance
 from .monitoring.metrics_server import run_with_metrics
-from .partitioner import KeyHash, OneToOne, RoundRobin, WorkerPartitioner
-from .policy import DeadLetters, Retry, RetryTopics, Skip, Stop
-from .task import (
+from .tasks.partitioner import KeyHash, OneToOne, RoundRobin, WorkerPartitioner
+from .tasks.policy import DeadLetters, Retry, RetryTopics, Skip, Stop
+from .tasks.task import (
     BatchWorkerTask,
     RecordStatusObserver,
     Send,

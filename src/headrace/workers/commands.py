@@ -307,7 +307,7 @@ def _selections(
 
 
 def _check_topics(worker: Worker, topics: tuple[str, ...]) -> None:
-    from headrace.workers.retry_topics import topics_read
+    from headrace.workers.tasks.retry_topics import topics_read
 
     read = topics_read(worker)
     for topic in topics:

@@ -10,10 +10,10 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
 from headrace.model import Start, Topic
 from headrace.model.declared import DeclaredValue
-from headrace.workers.function_task import FunctionFactory
-from headrace.workers.partitioner import KeyHash, OneToOne, WorkerPartitioner
-from headrace.workers.policy import FailurePolicy, Stop
-from headrace.workers.task import WorkerTask
+from headrace.workers.tasks.function_task import FunctionFactory
+from headrace.workers.tasks.partitioner import KeyHash, OneToOne, WorkerPartitioner
+from headrace.workers.tasks.policy import FailurePolicy, Stop
+from headrace.workers.tasks.task import WorkerTask
 
 Lifespan: TypeAlias = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Any]]
 """Called with the worker's ``config``; see :attr:`Worker.lifespan`."""

@@ -34,8 +34,8 @@ from headrace.workers.lanes.sender import Sender
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
-from headrace.workers.retry_topics import consumed_topics
 from headrace.workers.states import transition
+from headrace.workers.tasks.retry_topics import consumed_topics
 from headrace.workers.timing import WorkerTiming
 
 _LOG = logging.getLogger("headrace.workers")

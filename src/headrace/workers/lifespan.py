@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.errors import LifespanEndedError, TaskTimeoutError
 from headrace.workers.declaration import Lifespan, Worker
-from headrace.workers.task import WorkerTask
+from headrace.workers.tasks.task import WorkerTask
 from headrace.workers.timing import WorkerTiming
 
 

@@ -26,8 +26,8 @@ from headrace.project.services import broker_config
 from headrace.settings import Settings
 from headrace.workers import Worker
 from headrace.workers.lanes.offsets import read_metadata
-from headrace.workers.retry_topics import consumed_topics, topics_read
 from headrace.workers.run import committed_offsets, selected_partitions, str_of
+from headrace.workers.tasks.retry_topics import consumed_topics, topics_read
 
 ResetTo: TypeAlias = Literal["earliest", "latest", "committed"] | datetime
 """The earliest records that exist; those that come from now on; those that follow the committed

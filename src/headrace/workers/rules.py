@@ -23,14 +23,14 @@ from headrace.workers import (
     Worker,
     WorkerTask,
 )
-from headrace.workers.function_task import (
+from headrace.workers.tasks.function_task import (
     SHARED,
     FunctionFactory,
     Parameters,
     parameters_of,
 )
-from headrace.workers.policy import ending
-from headrace.workers.retry_topics import retry_topics
+from headrace.workers.tasks.policy import ending
+from headrace.workers.tasks.retry_topics import retry_topics
 
 _ENDS = (Stop, Skip, DeadLetters)
 _POLICIES = (*_ENDS, Retry, RetryTopics)

@@ -24,9 +24,9 @@ from headrace.workers.consumer_group import pause_requests
 from headrace.workers.monitoring.lag import seconds_since
 from headrace.workers.monitoring.progress import Observe
 from headrace.workers.monitoring.progress_monitor import ProgressMonitor
-from headrace.workers.retry_topics import consumed_topics, topics_read
 from headrace.workers.schemas import with_schemas
 from headrace.workers.status import WorkerStatus
+from headrace.workers.tasks.retry_topics import consumed_topics, topics_read
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from headrace.settings import Settings
 from headrace.topics.schemas import protobuf_lookup, require_extras, schema_lookup
 from headrace.workers import Worker
-from headrace.workers.function_task import FunctionFactory
+from headrace.workers.tasks.function_task import FunctionFactory
 
 
 def with_schemas(worker: Worker, settings: Settings) -> Worker:

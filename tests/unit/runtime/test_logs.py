@@ -11,7 +11,7 @@ import pytest
 
 from headrace.runtime.logs import REQUEST_ID, Repeats, Subject, log_to, logging_about
 from headrace.workers.failures.failure_log import FailureLog
-from headrace.workers.task import WorkerRecord
+from headrace.workers.tasks.task import WorkerRecord
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) (\d+) ([\w.]+):(.*)")
 

@@ -13,7 +13,7 @@ from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.sender import Sent
 from headrace.workers.lanes.threads import TaskThreads
-from headrace.workers.record import ConsumedRecord
+from headrace.workers.tasks.record import ConsumedRecord
 from headrace.workers.timing import WorkerTiming
 
 LONG_AGO = float("-inf")

@@ -13,7 +13,7 @@ from headrace.kafka.read.log_cuts import Seen
 from headrace.model import TopicPartition
 from headrace.workers import OneToOne, WorkerRecord
 from headrace.workers.lanes.assigned_partition import AssignedPartition
-from headrace.workers.record import ConsumedRecord
+from headrace.workers.tasks.record import ConsumedRecord
 
 HERE = TopicPartition("clicks", 0)
 # What stands in a log, by offset: whether it is a record or a marker, and whether it is the first

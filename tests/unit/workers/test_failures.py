@@ -14,8 +14,8 @@ from headrace.workers import Stop, Worker, WorkerRecord, WorkerTask
 from headrace.workers.failures.failure_log import FailureLog, raised_at
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.attempt import CURRENT, Call, RecordAttempt
-from headrace.workers.policy import Retry, RetryTopics, retry_delay
-from headrace.workers.record import ConsumedRecord
+from headrace.workers.tasks.policy import Retry, RetryTopics, retry_delay
+from headrace.workers.tasks.record import ConsumedRecord
 
 RECORD = WorkerRecord("clicks", 2, 7, b"k", b"v", attempt=3)
 

@@ -18,8 +18,8 @@ from headrace.model import Avro, JsonSchema, Protobuf, Topic
 from headrace.settings import SchemaRegistrySettings, Secret
 from headrace.testing import Outcome, WorkerBench
 from headrace.workers import DeadLetters, KeyHash, Worker, WorkerRecord, worker
-from headrace.workers.function_task import FunctionFactory, parameters_of
-from headrace.workers.partitioner import OneToOne
+from headrace.workers.tasks.function_task import FunctionFactory, parameters_of
+from headrace.workers.tasks.partitioner import OneToOne
 
 
 @dataclasses.dataclass

@@ -10,7 +10,7 @@ from headrace.kafka.group.subscription import Membership
 from headrace.model import Topic
 from headrace.workers import Worker, WorkerTask, instance
 from headrace.workers.instance import RunningInstance
-from headrace.workers.policy import RetryTopics
+from headrace.workers.tasks.policy import RetryTopics
 from headrace.workers.timing import WorkerTiming
 
 REFUSED = AuthorizationError("DESCRIBE", "topic clicks", "User:w")

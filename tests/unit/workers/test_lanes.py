@@ -20,8 +20,8 @@ from headrace.errors import (
 )
 from headrace.workers import BatchWorkerTask, Retry, RoundRobin, Skip, WorkerTask
 from headrace.workers.lanes import blocked, lane
-from headrace.workers.policy import RetryTopics
 from headrace.workers.states import LaneState
+from headrace.workers.tasks.policy import RetryTopics
 from headrace.workers.timing import WorkerTiming
 
 TWICE = Retry(attempts=2, first_delay=timedelta(0), then=Skip())

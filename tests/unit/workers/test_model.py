@@ -20,7 +20,7 @@ from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.offsets import read_metadata
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
-from headrace.workers.record import ConsumedRecord
+from headrace.workers.tasks.record import ConsumedRecord
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 GAPS = {4, 5, 11, 30}

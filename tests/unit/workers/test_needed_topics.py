@@ -20,7 +20,7 @@ from headrace.workers.consumer_group.needed_topics import _like, ensure_needed_t
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
-from headrace.workers.retry_topics import retry_topic
+from headrace.workers.tasks.retry_topics import retry_topic
 from headrace.workers.timing import WorkerTiming
 
 

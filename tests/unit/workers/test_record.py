@@ -11,9 +11,9 @@ from headrace.workers import RetryTopics, Worker, WorkerTask
 from headrace.workers.failures import failures
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.attempt import RecordAttempt
-from headrace.workers.record import ConsumedRecord
-from headrace.workers.retry_topics import retry_headers
-from headrace.workers.task import WorkerRecord
+from headrace.workers.tasks.record import ConsumedRecord
+from headrace.workers.tasks.retry_topics import retry_headers
+from headrace.workers.tasks.task import WorkerRecord
 
 
 class Message(MemoryRecord):

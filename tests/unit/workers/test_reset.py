@@ -18,7 +18,7 @@ from headrace.workers import reset as worker_reset
 from headrace.workers import run as worker_run
 from headrace.workers.consumer_group import needed_topics
 from headrace.workers.lanes.offsets import PartitionOffsets
-from headrace.workers.retry_topics import retry_topic
+from headrace.workers.tasks.retry_topics import retry_topic
 
 CLICKS = TopicPartition("clicks", 0)
 RETRY = TopicPartition(retry_topic("w", "clicks", 1), 0)

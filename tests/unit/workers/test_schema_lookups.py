@@ -15,8 +15,8 @@ from headrace.events.avro.values import AvroWriter, avro_schema
 from headrace.kafka.admin.schema_registry import lookup_of
 from headrace.model import Avro, Topic, TopicPartition
 from headrace.workers import WorkerRecord
-from headrace.workers.function_task import FunctionFactory
-from headrace.workers.record import ConsumedRecord
+from headrace.workers.tasks.function_task import FunctionFactory
+from headrace.workers.tasks.record import ConsumedRecord
 
 
 @dataclass

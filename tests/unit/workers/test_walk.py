@@ -12,12 +12,12 @@ from headrace.model import Topic, TopicPartition
 from headrace.testing.bench_instance import Message, SentRecord
 from headrace.workers import Worker, worker
 from headrace.workers.failures.failures import Failures
-from headrace.workers.record import ConsumedRecord
+from headrace.workers.tasks.record import ConsumedRecord
 
 MAX_FILES = 12
 SOURCES = Path(headrace.__file__).parent
 READING = {"kafka/group/subscription.py", "workers/consumer_group/group_consumer.py"}
-DECLARED = "workers/task.py"  # what a record is
+DECLARED = "workers/tasks/task.py"  # what a record is
 
 
 @worker(topic=Topic("t"))

@@ -40,7 +40,7 @@ from headrace.topics.declared_keys import read_keys, remember_keys
 from headrace.topics.durability import cluster_warnings, identity_warnings, live_warnings
 from headrace.topics.schemas import schema_warnings
 from headrace.workers import DeadLetters, Retry, RetryTopics, Skip, Stop, Worker
-from headrace.workers.policy import FailurePolicy
+from headrace.workers.tasks.policy import FailurePolicy
 
 _ENDS: Mapping[type, str] = {
     Stop: "the instance stops",

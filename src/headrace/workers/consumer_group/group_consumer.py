@@ -27,8 +27,8 @@ from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
-from headrace.workers.record import ConsumedRecord
-from headrace.workers.retry_topics import retry_topics
+from headrace.workers.tasks.record import ConsumedRecord
+from headrace.workers.tasks.retry_topics import retry_topics
 
 Result = TypeVar("Result")
 

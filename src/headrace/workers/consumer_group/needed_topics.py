@@ -23,8 +23,8 @@ from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.offsets import commit_offsets, group_offsets, latest_offsets
 from headrace.model import Start, Topic
 from headrace.workers.declaration import Worker
-from headrace.workers.policy import DeadLetters, RetryTopics, ending
-from headrace.workers.retry_topics import retry_topics
+from headrace.workers.tasks.policy import DeadLetters, RetryTopics, ending
+from headrace.workers.tasks.retry_topics import retry_topics
 from headrace.workers.timing import WorkerTiming
 
 KNOWN_WITHIN = timedelta(seconds=10)

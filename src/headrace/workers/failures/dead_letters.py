@@ -19,7 +19,7 @@ from headrace.model import DeadLetter, TopicPartition
 from headrace.runtime.clock import now_in_ms
 from headrace.workers.declaration import Worker
 from headrace.workers.lanes.assigned_partition import AssignedPartition
-from headrace.workers.policy import RetryTopics
+from headrace.workers.tasks.policy import RetryTopics
 from headrace.workers.timing import WorkerTiming
 
 Result = TypeVar("Result")

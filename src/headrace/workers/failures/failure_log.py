@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.runtime.error_text import exc_info, traceback_of
-from headrace.workers.task import WorkerRecord
+from headrace.workers.tasks.task import WorkerRecord
 
 _LOG = logging.getLogger("headrace.workers")
 _MAX_IN_A_SPAN = 10  # tracebacks are long, and the first few say what is wrong

@@ -22,9 +22,9 @@ from headrace.workers.declaration import Worker
 from headrace.workers.failures.failure_log import FailureLog, raised_at
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.attempt import CURRENT, RecordAttempt
-from headrace.workers.policy import DeadLetters, RetryTopics, Skip, Stop, ending, retry_delay
-from headrace.workers.retry_topics import retry_headers, retry_topic
-from headrace.workers.task import Send, WorkerRecord
+from headrace.workers.tasks.policy import DeadLetters, RetryTopics, Skip, Stop, ending, retry_delay
+from headrace.workers.tasks.retry_topics import retry_headers, retry_topic
+from headrace.workers.tasks.task import Send, WorkerRecord
 
 _LOG = logging.getLogger("headrace.workers")
 FAILED, TIMED_OUT = "processing-failed", "processing-timeout"

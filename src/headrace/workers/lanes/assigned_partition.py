@@ -25,9 +25,9 @@ from headrace.workers.lanes.offsets import (
     TimestampIndex,
     read_metadata,
 )
-from headrace.workers.partitioner import WorkerPartitioner
-from headrace.workers.record import ConsumedRecord
 from headrace.workers.states import LaneState
+from headrace.workers.tasks.partitioner import WorkerPartitioner
+from headrace.workers.tasks.record import ConsumedRecord
 
 
 class AssignedPartition:

@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.errors import WrongOffsetError
 from headrace.runtime.error_text import is_error
-from headrace.workers.record import ConsumedRecord
+from headrace.workers.tasks.record import ConsumedRecord
 
 Report: TypeAlias = Callable[["RecordAttempt", BaseException | None], None]
 

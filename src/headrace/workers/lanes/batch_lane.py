@@ -10,7 +10,7 @@ from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask, Call
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.lane import Lane
-from headrace.workers.task import WorkerSubpartition, arrow_batch
+from headrace.workers.tasks.task import WorkerSubpartition, arrow_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.workers.function_task import FunctionTask
 from headrace.workers.lanes.attempt import CURRENT
 from headrace.workers.lanes.threads import TaskThreads
-from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerTask, arrow_batch
+from headrace.workers.tasks.function_task import FunctionTask
+from headrace.workers.tasks.task import BatchWorkerTask, WorkerRecord, WorkerTask, arrow_batch
 
 Call = Callable[..., Awaitable[Any]]
 

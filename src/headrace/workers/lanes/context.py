@@ -14,7 +14,7 @@ from headrace.workers.declaration import Worker
 from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.blocked import BlockedLanes
 from headrace.workers.lanes.threads import TaskThreads
-from headrace.workers.task import Send, WorkerRecord, WorkerTask
+from headrace.workers.tasks.task import Send, WorkerRecord, WorkerTask
 from headrace.workers.timing import WorkerTiming
 
 

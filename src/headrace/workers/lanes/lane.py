@@ -50,10 +50,10 @@ from headrace.workers.lanes.attempt import CURRENT, Call, OwnCall, RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.suspended import where_suspended
-from headrace.workers.policy import Retry, retry_delay
-from headrace.workers.record import ConsumedRecord
 from headrace.workers.states import ACTIVE_STATES, LANE, LaneState
-from headrace.workers.task import WorkerSubpartition
+from headrace.workers.tasks.policy import Retry, retry_delay
+from headrace.workers.tasks.record import ConsumedRecord
+from headrace.workers.tasks.task import WorkerSubpartition
 
 _LOG = logging.getLogger("headrace.workers")
 _YIELD_EVERY_STEPS = 32

@@ -13,7 +13,7 @@ from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.lane import Lane
-from headrace.workers.task import WorkerSubpartition
+from headrace.workers.tasks.task import WorkerSubpartition
 
 _LOG = logging.getLogger("headrace.workers")
 

@@ -13,7 +13,6 @@ from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.group.subscription import Pauses
 from headrace.model import TopicPartition
 from headrace.runtime.error_text import bounded_text, error_text
-from headrace.workers.function_task import is_tombstone
 from headrace.workers.lanes.assigned_partition import AssignedPartition, check_topic
 from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.backpressure import Backpressure, Budget
@@ -23,9 +22,10 @@ from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.observed_lane import ObservedLane
 from headrace.workers.lanes.offsets import METADATA_BYTES
-from headrace.workers.record import ConsumedRecord
-from headrace.workers.retry_topics import retry_topics
-from headrace.workers.task import WorkerSubpartition
+from headrace.workers.tasks.function_task import is_tombstone
+from headrace.workers.tasks.record import ConsumedRecord
+from headrace.workers.tasks.retry_topics import retry_topics
+from headrace.workers.tasks.task import WorkerSubpartition
 
 
 class PartitionSet(Mapping[TopicPartition, AssignedPartition]):

@@ -16,7 +16,7 @@ from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.polled_producer import PolledProducer
 from headrace.workers.lanes.attempt import CURRENT, Sends
-from headrace.workers.task import Headers
+from headrace.workers.tasks.task import Headers
 from headrace.workers.timing import WorkerTiming
 
 _TUNING = {"linger.ms": "1"}  # records wait for their sends; batches fill from many lanes

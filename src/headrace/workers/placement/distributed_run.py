@@ -27,7 +27,7 @@ from headrace.workers.declaration import Worker
 from headrace.workers.instance import WorkerInstance
 from headrace.workers.monitoring.progress_monitor import ProgressMonitor
 from headrace.workers.monitoring.progress_topic import ProgressReporter, ensure_progress_topic
-from headrace.workers.policy import Stop, ending
+from headrace.workers.tasks.policy import Stop, ending
 
 _LOG = logging.getLogger("headrace.workers")
 _STOPPED = b"stopped"

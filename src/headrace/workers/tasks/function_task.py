@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.model import Registered, Topic
-from headrace.workers.task import RecordStatusObserver, WorkerRecord, WorkerTask
+from headrace.workers.tasks.task import RecordStatusObserver, WorkerRecord, WorkerTask
 
 if TYPE_CHECKING:
     from headrace.events.avro.values import SchemaLookup

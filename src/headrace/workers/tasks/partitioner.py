@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.model import TopicPartition
-from headrace.workers.task import WorkerRecord
+from headrace.workers.tasks.task import WorkerRecord
 
 
 class WorkerPartitioner(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headrace.kafka.client.headers import foreign_headers, header_text
 from headrace.workers.declaration import Worker
-from headrace.workers.policy import RetryTopics
-from headrace.workers.task import Headers, WorkerRecord
+from headrace.workers.tasks.policy import RetryTopics
+from headrace.workers.tasks.task import Headers, WorkerRecord
 
 RETRY_HEADER_PREFIX = "headrace-retry-"
 

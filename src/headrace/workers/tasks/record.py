@@ -12,8 +12,8 @@ from headrace.kafka.client.headers import foreign_headers, headers_of
 from headrace.kafka.dead_letters.replayed import parted
 from headrace.kafka.read.log_cuts import epoch_of
 from headrace.model import TopicPartition
-from headrace.workers.retry_topics import RETRY_HEADER_PREFIX
-from headrace.workers.task import Headers, WorkerRecord
+from headrace.workers.tasks.retry_topics import RETRY_HEADER_PREFIX
+from headrace.workers.tasks.task import Headers, WorkerRecord
 
 BAD_HEADER, BAD_RETRY = "bad-header-name", "bad-retry-headers"
 # More than a topic has: keeps apart the places that are made up for several retry topics.

@@ -1,0 +1,1 @@
+"""What users write and name: tasks, records, policies of failures, partitioners."""
