@@ -30,6 +30,7 @@ def readiness(
         if topic not in topics:
             detail = f"no topic {topic[:80]!r} is served here"
             raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", detail)
+    # A topic that spools is ready: the disk takes its events.
     standings = {topic: acceptance.standing(topic) for topic in names}
     facts: dict[str, Any] = {
         "tokens": "known" if tokens_known else "unknown",

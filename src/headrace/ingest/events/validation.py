@@ -176,6 +176,7 @@ class EventCheck:
 
     def _at_first_sight(self, text: bytes, account: str) -> Accepted | None:
         event = self._plain(text)
+        # ``None`` rejects nothing: the slow path then says what is wrong, if anything is.
         if event is None:
             return None
         event_id = getattr(event, self._id_slot) if self._id_slot else ""
@@ -214,6 +215,7 @@ class EventCheck:
     def _declared(
         self, text: bytes, document: dict[str, Any], account: str
     ) -> Accepted | Rejection:
+        # One mistake is named: of the id, of the time, then of the key.
         event_id = value_at(document, self._topic.event_id) if self._topic.event_id else ""
         if self._topic.event_id and not _is_id(event_id):
             return _bad_id(self._topic.event_id, event_id)

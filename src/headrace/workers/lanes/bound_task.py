@@ -48,6 +48,7 @@ def bind(task: WorkerTask, threads: TaskThreads) -> BoundTask:
     def call(method: Callable[..., Any]) -> Call:
         if inspect.iscoroutinefunction(method):
             return method
+        # A default that does nothing needs no thread.
         is_undefined = getattr(method, "__func__", None) in _OPTIONAL
         return _nothing if is_undefined else _on(threads, method)
 
@@ -70,7 +71,7 @@ def bind(task: WorkerTask, threads: TaskThreads) -> BoundTask:
 
 
 async def _nothing(*_: Any) -> None:
-    """What the task does not define needs no thread."""
+    """Stands for a method that the task does not define."""
 
 
 def _on(threads: TaskThreads, method: Callable[..., Any]) -> Call:

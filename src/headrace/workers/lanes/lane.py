@@ -155,6 +155,8 @@ class Lane:
         current, now = self._current, self._loop.time()
         if current is None or current is self._lost:
             return
+        # A drain waits for `close`, so it gets no longer than its own limit; `init` may connect to
+        # services, and gets at least its own.
         if isinstance(current, OwnCall) and current.name == "close":
             started_before = max(started_before, now - self._context.timing.close_seconds)
         elif isinstance(current, OwnCall) and current.name == "init":

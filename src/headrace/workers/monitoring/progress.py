@@ -56,7 +56,7 @@ def measure(
         **counts,
     )
     assignments = instance.assignments
-    if not assignments:
+    if not assignments:  # not joined yet, or all partitions are with other instances
         return progress
     lanes = assignments.lanes
     starts = [lane.oldest_start for lane in lanes if lane.oldest_start]

@@ -84,6 +84,7 @@ class WorkerProcesses:
 
     def _tend_all(self, observe: Observe, server: MetricsServer | None) -> None:
         show_at = 0.0
+        # Until all have ended also while stopping: what they report last is part of the sum.
         while not (self._stopping.is_set() and all(not child.lives for child in self._children)):
             for child in self._children:
                 self._tend(child)
