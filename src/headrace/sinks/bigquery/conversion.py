@@ -45,12 +45,13 @@ class RowForm:
 
 
 def _converted(array: Any, column: TableColumn, field: EventField | None) -> Any:
+    import numpy as np
     import pyarrow as pa
     from pyarrow import types
 
     kind = array.type
     if column.mode == REPEATED:
-        offsets = _offsets(array)
+        offsets = pa.array(np.concatenate(([0], np.cumsum(item_counts(array)))), pa.int32())
         item = TableColumn(column.name, column.type, NULLABLE, column.fields)
         return pa.ListArray.from_arrays(
             offsets, _converted(array.flatten(), item, field and field.element)
@@ -83,7 +84,7 @@ def _arrow_type(column: TableColumn, kind: pa.DataType) -> pa.DataType:
     import pyarrow as pa
 
     if column.type in ("TIMESTAMP", "DATETIME"):
-        return _microseconds(kind)
+        return pa.timestamp("us", kind.tz and "UTC")
     return {
         "STRING": pa.string(),
         "JSON": pa.string(),
@@ -95,16 +96,3 @@ def _arrow_type(column: TableColumn, kind: pa.DataType) -> pa.DataType:
         "NUMERIC": pa.decimal128(38, 9),
         "BIGNUMERIC": pa.decimal256(76, 38),
     }[column.type]
-
-
-def _microseconds(kind: pa.DataType) -> pa.DataType:
-    import pyarrow as pa
-
-    return pa.timestamp("us", kind.tz and "UTC")
-
-
-def _offsets(array: Any) -> Any:
-    import numpy as np
-    import pyarrow as pa
-
-    return pa.array(np.concatenate(([0], np.cumsum(item_counts(array)))), pa.int32())

@@ -222,17 +222,14 @@ class StateStore:
     def _read(self) -> StoredState:
         resource = self._tables.get(self.address)
         state = CommitState() if resource is None else _state_of(resource)
-        self._check_table(state)
-        self._latest = StoredState(state, resource)
-        return self._latest
-
-    def _check_table(self, state: CommitState) -> None:
         if state.table_creation_time and self.creation_time() != state.table_creation_time:
             reason = (
                 "the table was deleted or recreated since the pipeline wrote to it; its rows are"
                 f" not in it. Restore it, or delete {self.address.label} and reset the checkpoint"
             )
             raise TableMismatchError(self._table.label, reason)
+        self._latest = StoredState(state, resource)
+        return self._latest
 
 
 class BigQueryPositions:

@@ -88,7 +88,10 @@ class TargetTable:
             existing = retry_for(self._inserted, wait_seconds)
         if self._differences(existing):  # also where another start has made it meanwhile
             existing = retry_for(self._extended, wait_seconds)
-        return self._opened(existing), changes
+        known = by_name(_columns_of(existing))
+        columns = {name: known[name.lower()] for name in self._spec.schema.names}
+        form = RowForm(columns, self._spec.fields)
+        return TargetState(str(existing.get("creationTime", "")), form), changes
 
     def _inserted(self) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -124,13 +127,6 @@ class TargetTable:
         if existing is None:
             raise SinkUnavailableError(NAME, f"table {self._label} is not there yet")
         return existing
-
-    def _opened(self, existing: Mapping[str, Any]) -> TargetState:
-        known = by_name(_columns_of(existing))
-        columns = {name: known[name.lower()] for name in self._spec.schema.names}
-        return TargetState(
-            str(existing.get("creationTime", "")), RowForm(columns, self._spec.fields)
-        )
 
     def _differences(self, existing: Mapping[str, Any] | None) -> list[str]:
         declared = self._columns()

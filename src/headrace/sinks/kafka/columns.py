@@ -97,22 +97,22 @@ def differences(topic: Topic, columns: Mapping[str, Column]) -> Iterator[Fault]:
     """Yields where columns are not what a topic takes; those of the record may be there, too."""
     own = {name: column for name, column in columns.items() if name not in RECORD_COLUMNS}
     if topic.schema is None:
-        yield from _in_raw_topic(own)
+        if "value" not in own:
+            remedy = "declare an event class for it, or make the column in a step"
+            yield Fault("a raw topic needs a column 'value'", remedy)
+        for name, column in own.items():
+            if name not in ("value", "key"):
+                remedy = "declare an event class for it, or leave the column out in a step"
+                yield Fault(
+                    f"a raw topic takes 'value' and 'key', and the rows have {name!r}", remedy
+                )
+            elif column.types.isdisjoint(_OF_RAW_TOPIC):
+                message = (
+                    f"a raw topic needs text or bytes, and column {name!r} is {column.type_name}"
+                )
+                yield Fault(message, _CONVERT)
     else:
         yield from _in_struct(topic.schema, own, topic.schema.name)
-
-
-def _in_raw_topic(columns: Mapping[str, Column]) -> Iterator[Fault]:
-    if "value" not in columns:
-        remedy = "declare an event class for it, or make the column in a step"
-        yield Fault("a raw topic needs a column 'value'", remedy)
-    for name, column in columns.items():
-        if name not in ("value", "key"):
-            remedy = "declare an event class for it, or leave the column out in a step"
-            yield Fault(f"a raw topic takes 'value' and 'key', and the rows have {name!r}", remedy)
-        elif column.types.isdisjoint(_OF_RAW_TOPIC):
-            message = f"a raw topic needs text or bytes, and column {name!r} is {column.type_name}"
-            yield Fault(message, _CONVERT)
 
 
 def _in_struct(schema: EventSchema, columns: Mapping[str, Column], path: str) -> Iterator[Fault]:

@@ -194,8 +194,16 @@ class Lake(Sink, Provisionable, Compactable, Readable, Recountable, Reprocessabl
 
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
-        yield from self._value_faults()
-        yield from self._format_faults()
+        if not is_a(self.table, str) or not NAME.fullmatch(self.table):
+            yield Fault(f"{self.table!r} is not a table name", f"{NAME_WORDS}: it names a folder")
+        if not is_a(self.unsafe_values, UnsafeValues):
+            yield Fault(f"Lake.unsafe_values is {self.unsafe_values!r}", "an UnsafeValues member")
+        if self.compression not in CODECS:
+            yield Fault(f"Lake.compression is {self.compression!r}", f"one of {', '.join(CODECS)}")
+        yield from at_least(self, "compact_files", 0)
+        if not is_a(self.format, TableFormat):
+            yield Fault(f"Lake.format is {self.format!r}", "Delta() or Iceberg()")
+        yield from self._format.faults()
         if not are_texts(self.partition_by):
             yield Fault("Lake.partition_by must be a list of column names")
             return
@@ -206,20 +214,6 @@ class Lake(Sink, Provisionable, Compactable, Readable, Recountable, Reprocessabl
         yield from self._unique_faults(rows)
         if rows.columns is not None:
             yield from self._column_faults(rows.columns)
-
-    def _value_faults(self) -> Iterator[Fault]:
-        if not is_a(self.table, str) or not NAME.fullmatch(self.table):
-            yield Fault(f"{self.table!r} is not a table name", f"{NAME_WORDS}: it names a folder")
-        if not is_a(self.unsafe_values, UnsafeValues):
-            yield Fault(f"Lake.unsafe_values is {self.unsafe_values!r}", "an UnsafeValues member")
-        if self.compression not in CODECS:
-            yield Fault(f"Lake.compression is {self.compression!r}", f"one of {', '.join(CODECS)}")
-        yield from at_least(self, "compact_files", 0)
-
-    def _format_faults(self) -> Iterator[Fault]:
-        if not is_a(self.format, TableFormat):
-            yield Fault(f"Lake.format is {self.format!r}", "Delta() or Iceberg()")
-        yield from self._format.faults()
 
     def _event_time_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         name, units = self.event_time or rows.event_time, self.layout.time_units

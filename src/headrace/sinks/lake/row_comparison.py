@@ -142,7 +142,14 @@ class RowComparison:
         parts = []
         for number, file in enumerate(files):
             if file.path not in bounds:
-                bounds[file.path] = self._bounds(file)
+                places = pl.DataFrame(self._rows.of(file, POSITION).select(POSITION))
+                places = places.with_columns(pl.col(*POSITION[1:]).cast(pl.Int64))
+                offset = pl.col(POSITION[2])
+                bounds[file.path] = places.group_by(*POSITION[:2]).agg(
+                    offset.min().alias("FIRST"),
+                    offset.max().alias("LAST"),
+                    offset.null_count().alias("NULLS"),
+                )
             if self._overlaps(bounds[file.path]):
                 index = self._index(number, self._rows.of(file))
                 parts.append(self._in_ranges(index))
@@ -176,7 +183,12 @@ class RowComparison:
         wrong = present.join(written, on=same, how="anti", nulls_equal=True)
         if self._keys.event_id is not None:
             self._refuse_without_id(missing)
-            wrong = _replaced_by(wrong, missing, names)
+            # As many rows of an id as are missing of it: others are of other records.
+            counts = missing.group_by(names).agg(pl.len().alias("LIMIT"))
+            numbered = wrong.sort(_FILE, _ROW).with_columns(
+                pl.int_range(pl.len()).over(names).alias("NTH")
+            )
+            wrong = numbered.join(counts, on=names).filter(pl.col("NTH") < pl.col("LIMIT"))
         return Differences(_by_file(missing), _by_file(wrong), len(written) - len(missing))
 
     def _refuse_without_id(self, missing: pl.DataFrame) -> None:
@@ -193,7 +205,9 @@ class RowComparison:
         return pl.concat(parts) if parts else self._index(0, self._rows.columns.empty_table())
 
     def _index(self, number: int, rows: pa.Table) -> pl.DataFrame:
-        frame = _hashable(rows)
+        # Sorted: files of a table can have their columns in another order.
+        columns = {name: _flat(rows[name]) for name in sorted(rows.column_names)}
+        frame = pl.DataFrame(pa.table(columns))
         index = pl.DataFrame(pa.table(self._keys.of(rows)))
         if self._keys.event_id is None:
             index = index.with_columns(pl.col(*POSITION[1:]).cast(pl.Int64))
@@ -204,16 +218,6 @@ class RowComparison:
             *hashes,
             pl.lit(number, pl.Int64).alias(_FILE),
             pl.int_range(pl.len(), dtype=pl.Int64).alias(_ROW),
-        )
-
-    def _bounds(self, file: RowFile) -> pl.DataFrame:
-        places = pl.DataFrame(self._rows.of(file, POSITION).select(POSITION))
-        places = places.with_columns(pl.col(*POSITION[1:]).cast(pl.Int64))
-        offset = pl.col(POSITION[2])
-        return places.group_by(*POSITION[:2]).agg(
-            offset.min().alias("FIRST"),
-            offset.max().alias("LAST"),
-            offset.null_count().alias("NULLS"),
         )
 
     def _overlaps(self, bounds: pl.DataFrame) -> bool:
@@ -232,11 +236,6 @@ class RowComparison:
         return inside.select(index.columns)
 
 
-def _hashable(rows: pa.Table) -> pl.DataFrame:
-    """Returns the columns in a fixed order, as types that can be hashed."""
-    return pl.DataFrame(pa.table({name: _flat(rows[name]) for name in sorted(rows.column_names)}))
-
-
 def _flat(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     if pa.types.is_nested(column.type):
         texts = [
@@ -245,13 +244,6 @@ def _flat(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
         ]
         return pa.array(texts, pa.binary())
     return column.cast(pa.string()) if pa.types.is_decimal(column.type) else column
-
-
-def _replaced_by(wrong: pl.DataFrame, missing: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """Returns as many of the rows with an id as are missing of it: others are of other records."""
-    counts = missing.group_by(names).agg(pl.len().alias("LIMIT"))
-    numbered = wrong.sort(_FILE, _ROW).with_columns(pl.int_range(pl.len()).over(names).alias("NTH"))
-    return numbered.join(counts, on=names).filter(pl.col("NTH") < pl.col("LIMIT"))
 
 
 def _by_file(rows: pl.DataFrame) -> dict[int, list[int]]:

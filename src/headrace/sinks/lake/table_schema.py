@@ -46,17 +46,6 @@ def table_schema(spec: WriteSpec) -> pa.Schema:
         TableMismatchError: if the declaration and the rows do not fit, or a column is of a type
             that tables do not have.
     """
-    _check_types(spec)
-    _check_partition_columns(spec)
-    fields = [pa.field(field.name, field.type) for field in spec.schema]
-    if not spec.layout.hides_times:
-        fields += [pa.field(unit, _TIME_COLUMNS[unit]) for unit in spec.layout.time_units]
-    if spec.rescues:
-        fields.append(pa.field(RESCUED_COLUMN, pa.string()))
-    return pa.schema(fields)
-
-
-def _check_types(spec: WriteSpec) -> None:
     for field in spec.schema:
         try:
             Schema.from_arrow(pa.schema([field]))
@@ -65,6 +54,13 @@ def _check_types(spec: WriteSpec) -> None:
         # The first commit would make a table that nothing is written to afterwards.
         if "timestamp[ns" in str(field.type):
             raise not_written(spec, field.name, field.type)
+    _check_partition_columns(spec)
+    fields = [pa.field(field.name, field.type) for field in spec.schema]
+    if not spec.layout.hides_times:
+        fields += [pa.field(unit, _TIME_COLUMNS[unit]) for unit in spec.layout.time_units]
+    if spec.rescues:
+        fields.append(pa.field(RESCUED_COLUMN, pa.string()))
+    return pa.schema(fields)
 
 
 def not_written(spec: WriteSpec, name: str, kind: pa.DataType) -> TableMismatchError:
@@ -88,18 +84,14 @@ def _check_partition_columns(spec: WriteSpec) -> None:
             spec.root, "partitions by time need an event time: declare `event_time`"
         )
     for name in spec.layout.value_columns:
-        _check_value_column(spec, name)
-
-
-def _check_value_column(spec: WriteSpec, name: str) -> None:
-    if name not in spec.schema.names:
-        raise TableMismatchError(spec.root, f"partition column {name!r} is not in the rows")
-    kind = spec.schema.field(name).type
-    texts = (pa.string(), pa.large_string(), pa.string_view())
-    if kind not in texts and not pa.types.is_integer(kind) and not pa.types.is_boolean(kind):
-        raise TableMismatchError(
-            spec.root, f"can't partition by {name!r}, a {kind}: use text, integers or booleans"
-        )
+        if name not in spec.schema.names:
+            raise TableMismatchError(spec.root, f"partition column {name!r} is not in the rows")
+        kind = spec.schema.field(name).type
+        texts = (pa.string(), pa.large_string(), pa.string_view())
+        if kind not in texts and not pa.types.is_integer(kind) and not pa.types.is_boolean(kind):
+            raise TableMismatchError(
+                spec.root, f"can't partition by {name!r}, a {kind}: use text, integers or booleans"
+            )
 
 
 def new_columns(spec: WriteSpec, tail: PresentTable) -> list[Field]:

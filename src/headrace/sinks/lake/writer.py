@@ -138,16 +138,14 @@ class PartitionedWriter:
         if unsafe:
             values, rescued = rescue(values, unsafe)
             rows = rows.append_column(RESCUED_COLUMN, pa.repeat(pa.scalar(rescued), len(rows)))
-        buffer = self._buffers.setdefault(self._partition(group.time_key, values), _Buffer())
+        texts = self._spec.time_key.texts(group.time_key)
+        texts |= {column: partition_text(value) for column, value in values.items()}
+        partition = Partition(tuple((name, texts[name]) for name in self._spec.partition_columns))
+        buffer = self._buffers.setdefault(partition, _Buffer())
         buffer.pieces.append(rows)
         buffer.times |= group.times
         buffer.size += group.size
         self._buffered_bytes += group.size
-
-    def _partition(self, time_key: int | None, values: Mapping[str, object]) -> Partition:
-        texts = self._spec.time_key.texts(time_key)
-        texts |= {column: partition_text(value) for column, value in values.items()}
-        return Partition(tuple((name, texts[name]) for name in self._spec.partition_columns))
 
     def _unsafe_rows(
         self, rows: pa.Table, refused: Mapping[tuple[object, ...], str]

@@ -258,7 +258,7 @@ class _Load:
                 rejected.append(self._rejected(place, item.error))
             else:
                 resend.append(place)
-                reason = _sentence(item)
+                reason = f"{item.status} {item.error.type}: {item.error.reason}"
         with self._lock:
             self.loaded.conflicts += conflicts
             self.loaded.rejected += rejected
@@ -292,7 +292,3 @@ class _Load:
         is_known = column in self._schema.names
         sent = f", and the row has {self._schema.field(column).type}" if is_known else ""
         return f"field {at['name']!r} is {at['kind']}{sent}: {why}"
-
-
-def _sentence(item: _Item) -> str:
-    return f"{item.status} {item.error.type}: {item.error.reason}"

@@ -116,8 +116,9 @@ def documents_of(rows: pa.Table, spec: DocumentSpec) -> Documents:
     if rejected:
         frame = frame.filter(~pl.col(_ROW).is_in(list(rejected)))
         rows = rows.take(frame[_ROW].to_numpy())
-    texts = json_texts(_with_timestamp(rows, spec), spec.any_fields)
-    frame = frame.with_columns(texts.alias(_LINE))
+    if spec.is_data_stream:
+        rows = rows.append_column(TIMESTAMP, rows[spec.event_time])
+    frame = frame.with_columns(json_texts(rows, spec.any_fields).alias(_LINE))
     taken = _distinct(frame, spec)
     lines = taken.select(pl.concat_str(_action(spec), pl.lit("\n"), _LINE, pl.lit("\n")))
     in_order = [rejected[row] for row in sorted(rejected)]
@@ -192,12 +193,6 @@ def _rejections(frame: pl.DataFrame, rows: pa.Table, spec: DocumentSpec) -> Iter
         for row in frame.filter(pl.col(_VERSION) < 0)[_ROW]:
             detail = f"column {spec.newest_by!r} is before 1970, or below 0: no version can be"
             yield RejectedRow(row, "wrong-value", detail)
-
-
-def _with_timestamp(rows: pa.Table, spec: DocumentSpec) -> pa.Table:
-    if not spec.is_data_stream:
-        return rows
-    return rows.append_column(TIMESTAMP, rows[spec.event_time])
 
 
 def _distinct(frame: pl.DataFrame, spec: DocumentSpec) -> pl.DataFrame:

@@ -150,8 +150,15 @@ class OpenSearchPositions:
             raise SinkError(self.uri, "the index was deleted; the next start creates it")
         if not transaction.follows(recorded.versions, self.uri):
             return False
-        if not transaction.begins_elsewhere:
-            self._check_index(recorded.index_uuids, index_uuids)
+        are_known = None not in (recorded.index_uuids, index_uuids)
+        is_other = are_known and recorded.index_uuids != index_uuids
+        if is_other and not transaction.begins_elsewhere:
+            reason = (
+                "the index was deleted, recreated, restored or replaced since the pipeline wrote "
+                "to it: rows of earlier batches may be gone. Read the topic again with `headrace "
+                "checkpoint reset PIPELINE --to earliest`: documents that exist stay as they are"
+            )
+            raise TableMismatchError(self._index, reason)
         versions = {**recorded.versions, **transaction.versions}
         # Of a pipeline that wrote to one index, and now to those of times: that may come back.
         uuids = index_uuids or recorded.index_uuids
@@ -161,15 +168,6 @@ class OpenSearchPositions:
             raise SinkUnavailableError(self.uri, "the positions have changed since they were read")
         answer.decoded(WRITTEN)
         return True
-
-    def _check_index(self, recorded: str | None, present: str | None) -> None:
-        if None not in (recorded, present) and recorded != present:
-            reason = (
-                "the index was deleted, recreated, restored or replaced since the pipeline wrote "
-                "to it: rows of earlier batches may be gone. Read the topic again with `headrace "
-                "checkpoint reset PIPELINE --to earliest`: documents that exist stay as they are"
-            )
-            raise TableMismatchError(self._index, reason)
 
     def close(self) -> None:
         """Closes the connections."""

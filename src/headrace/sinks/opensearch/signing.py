@@ -65,15 +65,13 @@ class AwsSigner:
         )
         scope = f"{stamp[:8]}/{self.region}/{self.service}/aws4_request"
         request = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-        signature = self._signature(scope, f"{_ALGORITHM}\n{stamp}\n{scope}\n{request}")
+        text = f"{_ALGORITHM}\n{stamp}\n{scope}\n{request}"
+        key = f"AWS4{self.secret_access_key.reveal()}".encode()
+        for part in (*scope.split("/"), text):
+            key = hmac.digest(key, part.encode(), "sha256")
+        signature = key.hex()
         credential = f"Credential={self.access_key_id}/{scope}"
         headers["authorization"] = (
             f"{_ALGORITHM} {credential}, SignedHeaders={names}, Signature={signature}"
         )
         return headers
-
-    def _signature(self, scope: str, text: str) -> str:
-        key = f"AWS4{self.secret_access_key.reveal()}".encode()
-        for part in (*scope.split("/"), text):
-            key = hmac.digest(key, part.encode(), "sha256")
-        return key.hex()

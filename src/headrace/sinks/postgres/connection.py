@@ -67,7 +67,8 @@ def connect(url: Secret) -> Connection:
     except psycopg.ProgrammingError:
         raise SinkError(NAME, "the URL is not valid") from None  # its message quotes the URL
     try:
-        connection = psycopg.connect(url.reveal(), autocommit=True, **_connecting(parameters))
+        in_url = {name: value for name, value in parameters.items() if name in _CONNECTING}
+        connection = psycopg.connect(url.reveal(), autocommit=True, **(_CONNECTING | in_url))
         # The server reports it with the connection.
         if connection.info.parameter_status("TimeZone") not in _UTC:
             connection.execute(_TO_UTC)
@@ -91,10 +92,6 @@ def execute_numbered(
     import psycopg
 
     return psycopg.RawCursor(connection).execute(statement, parameters)
-
-
-def _connecting(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return _CONNECTING | {name: value for name, value in parameters.items() if name in _CONNECTING}
 
 
 @contextmanager

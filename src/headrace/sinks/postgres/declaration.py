@@ -101,20 +101,16 @@ class Postgres(Sink, Recountable, Reprocessable):
         elif not is_a(self.newest_by, str | None):
             yield Fault(f"Postgres.newest_by is {self.newest_by!r}", 'newest_by="updated_at"')
         else:
-            yield from self._mode_faults()
+            if self.mode is WriteMode.APPEND and self.key:
+                yield Fault("Postgres.key is for UPSERT and ADD", "mode=WriteMode.UPSERT")
+            if self.mode is not WriteMode.APPEND and not self.key:
+                yield Fault(f"Postgres.mode {self.mode.value} needs a key", 'key=("id",)')
+            if self.mode is not WriteMode.UPSERT and self.newest_by is not None:
+                yield Fault("Postgres.newest_by is for UPSERT", "mode=WriteMode.UPSERT")
             yield from self._unique_faults(rows.columns) if self.unique is not None else ()
             yield from self._order_faults(rows.ordered_by)
             yield from self._on_null_faults(rows)
             yield from self._column_faults(rows.columns) if rows.columns is not None else ()
-
-    def _mode_faults(self) -> Iterator[Fault]:
-        """Yields a fault for each field that the mode needs or does not have."""
-        if self.mode is WriteMode.APPEND and self.key:
-            yield Fault("Postgres.key is for UPSERT and ADD", "mode=WriteMode.UPSERT")
-        if self.mode is not WriteMode.APPEND and not self.key:
-            yield Fault(f"Postgres.mode {self.mode.value} needs a key", 'key=("id",)')
-        if self.mode is not WriteMode.UPSERT and self.newest_by is not None:
-            yield Fault("Postgres.newest_by is for UPSERT", "mode=WriteMode.UPSERT")
 
     def _unique_faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
         if not isinstance(self.unique, Unique):

@@ -148,7 +148,10 @@ class PostgresDriver(SinkDriver):
             cause = error.__cause__
             if not (isinstance(cause, psycopg.Error) and may_be_of_row(cause)):
                 raise
-            rejection = self._without_rejected(staged)
+            with translated_errors(), connect(self._url) as connection:
+                tables = [piece.table for piece in staged]
+                rejected, counts = remove_rejected(connection, self._spec, tables)
+            rejection = CommitRejection(rejected, _left(staged, counts))
             if rejection.rejected:
                 return rejection
             # Each row can be inserted, such as where the table has changed meanwhile.
@@ -156,12 +159,6 @@ class PostgresDriver(SinkDriver):
                 raise
             done = self._committed_at_last(staged, transaction, in_parts=True)
             return replace(done, figures=self._taken_out.committed())
-
-    def _without_rejected(self, staged: Sequence[StagedRows]) -> CommitRejection:
-        with translated_errors(), connect(self._url) as connection:
-            tables = [piece.table for piece in staged]
-            rejected, counts = remove_rejected(connection, self._spec, tables)
-        return CommitRejection(rejected, _left(staged, counts))
 
     def _without_left_out(
         self, staged: Sequence[StagedRows], remove: Callable[[Connection], LeftOutRows]

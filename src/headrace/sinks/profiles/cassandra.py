@@ -178,7 +178,10 @@ class CassandraProfileStore(ProfileStore):
         user, forgotten = change.user, change.forgotten_us
         floor = now_us - self._ttl_us
         if forgotten is not None and forgotten > floor:
-            yield from self._forget(user, forgotten, now_us)
+            # Where it has no timestamp of its own, readers alone leave out what the marker forgets.
+            if forgotten >= _MIN_TIMESTAMP:
+                yield _Statement(_DELETE_USER, (forgotten, self._store, user))
+            yield self._insert(user, _Row(_FORGOTTEN, "", Version(forgotten, "")), now_us)
             floor = forgotten
         for name, version in change.fields.items():
             if version.at_us > floor:
@@ -189,12 +192,6 @@ class CassandraProfileStore(ProfileStore):
                 if version.at_us > floor:
                     row = _Row(_ENTRY, name, version, event_id, part.max_entries)
                     yield self._insert(user, row, now_us)
-
-    def _forget(self, user: str, forgotten_us: int, now_us: int) -> Iterator[_Statement]:
-        # Where it has no timestamp of its own, readers alone leave out what the marker forgets.
-        if forgotten_us >= _MIN_TIMESTAMP:
-            yield _Statement(_DELETE_USER, (forgotten_us, self._store, user))
-        yield self._insert(user, _Row(_FORGOTTEN, "", Version(forgotten_us, "")), now_us)
 
     def _insert(self, user: str, row: _Row, now_us: int) -> _Statement:
         timestamp = max(row.version.at_us, _MIN_TIMESTAMP)
@@ -236,12 +233,10 @@ class CassandraProfileStore(ProfileStore):
             if row.event_id not in newest:
                 newest[row.event_id] = last_us = row.at_us
             elif row.at_us < newest[row.event_id]:
-                sender.send([self._delete_entry(user, name, row.at_us, row.digest)])
+                timestamp = max(row.at_us, _MIN_TIMESTAMP)
+                values = (timestamp, self._store, user, name, row.at_us, row.digest)
+                sender.send([_Statement(_DELETE_ENTRY, values)])
         sender.finish()
-
-    def _delete_entry(self, user: str, name: str, at_us: int, digest: bytes) -> _Statement:
-        timestamp = max(at_us, _MIN_TIMESTAMP)
-        return _Statement(_DELETE_ENTRY, (timestamp, self._store, user, name, at_us, digest))
 
 
 class _Clock(NamedTuple):

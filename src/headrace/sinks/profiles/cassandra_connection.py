@@ -146,30 +146,28 @@ class CassandraConnection:
         try:
             self._select_of_new_table(query)
         except InvalidRequest:
-            self._create_table()
+            created = self.session.execute(_CREATE_TABLE.format(table=self._address.table))
+            if not created.response_future.is_schema_agreed:
+                reason = f"some nodes do not know the new table `{TABLE}` yet"
+                raise ProfileStoreUnavailableError(str(self._address), reason) from None
         self._require_columns()
         self._select_of_new_table(query)  # a new table as well needs replicas that are up
 
     def _select_of_new_table(self, query: str) -> None:
-        """A node that knows a table, and has not opened it yet, answers with an internal error."""
+        """Selects; a node that has not opened a table yet answers with an internal error."""
         from cassandra.cluster import NoHostAvailable
+        from cassandra.protocol import ServerError
 
         for seconds in _NEW_TABLE_WAITS:
             try:
                 self.select(query)
             except NoHostAvailable as error:
-                if not _is_of_server(error):
+                if not any(isinstance(of_host, ServerError) for of_host in _errors_of_hosts(error)):
                     raise
                 time.sleep(seconds)
             else:
                 return
         self.select(query)
-
-    def _create_table(self) -> None:
-        created = self.session.execute(_CREATE_TABLE.format(table=self._address.table))
-        if not created.response_future.is_schema_agreed:
-            reason = f"some nodes do not know the new table `{TABLE}` yet"
-            raise ProfileStoreUnavailableError(str(self._address), reason)
 
     def close(self) -> None:
         """Called once, at the end."""
@@ -190,14 +188,6 @@ class CassandraConnection:
                 raise ProfileStoreError(str(self._address), reason) from error
             raise
 
-    def _require_columns(self) -> None:
-        rows = self.select(_SELECT_COLUMNS, (self._address.keyspace, TABLE))
-        columns = {row.column_name: row.type for row in rows}
-        for name, kind in COLUMNS.items():
-            if columns.get(name) != kind:
-                reason = f"`{name}` of the table `{TABLE}` is {columns.get(name)}, and not {kind}"
-                raise ProfileStoreError(str(self._address), reason)
-
     def _require_keyspace(self) -> None:
         if self.keyspace_facts is None:
             raise ProfileStoreError(
@@ -206,6 +196,14 @@ class CassandraConnection:
                 f'where there is one node only: CREATE KEYSPACE "{self._address.keyspace}" WITH '
                 "replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3}",
             )
+
+    def _require_columns(self) -> None:
+        rows = self.select(_SELECT_COLUMNS, (self._address.keyspace, TABLE))
+        columns = {row.column_name: row.type for row in rows}
+        for name, kind in COLUMNS.items():
+            if columns.get(name) != kind:
+                reason = f"`{name}` of the table `{TABLE}` is {columns.get(name)}, and not {kind}"
+                raise ProfileStoreError(str(self._address), reason)
 
 
 def _cluster(address: CassandraAddress) -> Cluster:
@@ -299,13 +297,6 @@ def _of_hosts(error: Any, address: CassandraAddress) -> SinkError:
         return refusals[0]
     reasons = "; ".join(_passing(of_host, address) for of_host in errors)
     return ProfileStoreUnavailableError(str(address), reasons or "no node has an address")
-
-
-def _is_of_server(error: Any) -> bool:
-    """Whether a node has answered with an internal error."""
-    from cassandra.protocol import ServerError
-
-    return any(isinstance(of_host, ServerError) for of_host in _errors_of_hosts(error))
 
 
 def _errors_of_hosts(error: Any) -> list[Any]:

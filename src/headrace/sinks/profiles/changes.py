@@ -154,7 +154,9 @@ class RowMerger:
                     result.expired += 1
                 elif self._forgets(index):
                     result.forget += 1
-                    self._forget(row)
+                    change = self._change(row.user)
+                    if change.forgotten_us is None or change.forgotten_us < row.at_us:
+                        change.forgotten_us = row.at_us
                 else:
                     self._add(row)
             except _RejectedError as error:
@@ -207,11 +209,6 @@ class RowMerger:
             change = self._changes[user] = ProfileChange(user)
         return change
 
-    def _forget(self, row: _Row) -> None:
-        change = self._change(row.user)
-        if change.forgotten_us is None or change.forgotten_us < row.at_us:
-            change.forgotten_us = row.at_us
-
     def _add(self, row: _Row) -> None:
         # First all values: a row that is rejected leaves nothing.
         fields = list(self._fields(row))
@@ -238,7 +235,11 @@ class RowMerger:
             if self._meets(latest.where, row.index):
                 values = {column: self._columns[column][row.index] for column in latest.columns}
                 text = self._json(values, name)
-                yield name, row.event_id or _hash(row.at_us, text), Version(row.at_us, text)
+                event_id = row.event_id
+                if not event_id:
+                    named = f"{row.at_us} {text}".encode()
+                    event_id = hashlib.blake2b(named, digest_size=_ID_BYTES).hexdigest()
+                yield name, event_id, Version(row.at_us, text)
 
     def _json(self, value: object, name: str) -> str:
         try:
@@ -293,10 +294,6 @@ def _trim(change: ListChange) -> None:
             change.max_entries, entries, lambda entry: (entry[1].at_us, entry[0])
         )
         change.entries = dict(latest)
-
-
-def _hash(at_us: int, text: str) -> str:
-    return hashlib.blake2b(f"{at_us} {text}".encode(), digest_size=_ID_BYTES).hexdigest()
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

@@ -104,7 +104,9 @@ class RedisProfileStore(ProfileStore):
         script = _script("read.lua")
         with translated_errors():
             now, flat, lists = self._client.eval(script, 1, self._key(user))
-        return _profile(self._store, user, self._ttl_us, _Stored(int(now), _paired(flat), lists))
+        texts = [content.decode() for content in flat]
+        stored = _Stored(int(now), dict(zip(texts[::2], texts[1::2], strict=True)), lists)
+        return _profile(self._store, user, self._ttl_us, stored)
 
     def close(self) -> None:
         self._client.close()
@@ -257,11 +259,6 @@ class _Stored(msgspec.Struct, frozen=True):
     now_us: int
     hash: Mapping[str, str]
     lists: Sequence[tuple[bytes, Sequence[bytes], Sequence[bytes | None]]]
-
-
-def _paired(flat: Sequence[bytes]) -> dict[str, str]:
-    texts = [content.decode() for content in flat]
-    return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
 def _profile(store: str, user: str, ttl_us: int, stored: _Stored) -> Profile | None:

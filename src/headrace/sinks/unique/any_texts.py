@@ -21,7 +21,8 @@ def any_texts(column: pa.Array, field: EventField) -> pa.Array:
     """
     convert = any_converter(field, _parsed)
     values = column.to_pylist(maps_as_pydicts="lossy")
-    texts = (None if value is None else _text(convert(value)) for value in values)
+    encode = json.JSONEncoder(sort_keys=True, default=_no_json).encode
+    texts = (None if value is None else encode(convert(value)) for value in values)
     return pa.array(texts, pa.string())
 
 
@@ -38,10 +39,6 @@ def _number(text: str) -> Any:
         return Decimal(text)
     except InvalidOperation:  # its exponent is beyond all bounds
         return _no_json(text)
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=_no_json)
 
 
 def _no_json(value: Any) -> list[Any]:

@@ -43,17 +43,16 @@ def hash_values(column: pa.Array) -> Hashes:
     elif types.is_decimal(kind):
         hashes = hash_texts(column.cast(pa.string()))
     elif types.is_floating(kind):
-        hashes = hash_integers(_float_bits(column))
+        values = column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+        # One zero and one NaN, of which a double has many.
+        plain = np.where(np.isnan(values), np.nan, values + 0.0)
+        hashes = hash_integers(plain.view(np.uint64))
     elif _is_text(kind):
         return hash_texts(column)
     elif types.is_null(kind):
         return np.zeros(len(column), np.uint64)
     else:
         hashes = hash_integers(_integers(column))
-    return _with_nulls(hashes, column)
-
-
-def _with_nulls(hashes: Hashes, column: pa.Array) -> Hashes:
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = 0
     return hashes
@@ -71,13 +70,6 @@ def _integers(column: pa.Array) -> Hashes:
         column = column.cast(pa.int32())
     numbers: NDArray[np.int64] = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return numbers.view(np.uint64)
-
-
-def _float_bits(column: pa.Array) -> Hashes:
-    values = column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
-    # One zero and one NaN, of which a double has many.
-    plain = np.where(np.isnan(values), np.nan, values + 0.0)
-    return plain.view(np.uint64)
 
 
 def _hash_struct(column: pa.StructArray) -> Hashes:

@@ -134,7 +134,10 @@ class DeltaLog:
         """
         try:
             if self._table is None:
-                self._table = self._opened()
+                table = DeltaTable(self.uri, storage_options=self._options)
+                if self._as_of is not None:
+                    table.load_as_version(self._as_of)
+                self._table = table
             elif self._as_of is None:
                 self._table.update_incremental()
         except TableNotFoundError:
@@ -147,12 +150,6 @@ class DeltaLog:
         # delta-rs says in words alone what S3 refuses; the same request of ours has a typed error.
         storage.require_reachable(self.uri, self._options)
         return SinkError(self.uri, f"its Delta log can't be read: {error}")
-
-    def _opened(self) -> DeltaTable:
-        table = DeltaTable(self.uri, storage_options=self._options)
-        if self._as_of is not None:
-            table.load_as_version(self._as_of)
-        return table
 
     def existing(self) -> DeltaTable:
         """The table as it is now; SinkError when it does not exist."""
@@ -234,7 +231,17 @@ class DeltaLog:
             create_table_with_add_actions(
                 self.uri,
                 Schema.from_arrow(schema),
-                [_add_action(file) for file in batch.files],
+                [
+                    AddAction(
+                        path=file.path,
+                        size=file.size,
+                        partition_values=file.partition_values,
+                        modification_time=now_in_ms(),
+                        data_change=True,
+                        stats=file.stats,
+                    )
+                    for file in batch.files
+                ],
                 mode="error",
                 partition_by=list(partition_by),
                 configuration=TABLE_PROPERTIES,
@@ -289,18 +296,6 @@ def _restored_to(entry: Mapping[str, Any]) -> int | str:
     if version.isdigit():
         return int(version)
     return str(parameters.get("datetime") or parameters["timestamp"])
-
-
-def _add_action(file: WrittenFile) -> AddAction:
-    """``file`` as delta-rs takes it; it escapes the path for the log by itself."""
-    return AddAction(
-        path=file.path,
-        size=file.size,
-        partition_values=file.partition_values,
-        modification_time=now_in_ms(),
-        data_change=True,
-        stats=file.stats,
-    )
 
 
 def live_files(table: DeltaTable, max_bytes: int = 2**63 - 1) -> Iterator[StoredFile]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.sinks.lake.files.data_file import EventTimeRange
 from headrace.sinks.lake.files.partitions import TimeKey
@@ -55,7 +55,13 @@ class Grouping:
         for group in groups.with_columns(groups[_ROWS].list.len()).iter_rows(named=True):
             length = group[_ROWS]
             piece = gathered.slice(begin, length)
-            yield self._group(group, piece, size * length // rows.num_rows)
+            yield PartitionRows(
+                time_key=group[_TIME_KEY],
+                values=tuple(group[name] for name in self.values),
+                rows=piece,
+                size=size * length // rows.num_rows,
+                times=EventTimeRange(group[_LOWEST], group[_HIGHEST], group[_NULLS]),
+            )
             begin += length
 
     def _groups(self, rows: pa.Table) -> pl.DataFrame:
@@ -65,7 +71,13 @@ class Grouping:
         numbered = pl.select(pl.int_range(rows.num_rows, dtype=pl.UInt32).alias(_ROWS))
         keyed = numbered.with_columns(pl.DataFrame(rows.select(columns)).get_columns())
         values = map(_column, self.values)
-        return keyed.group_by(self._time_key(), *values).agg(_ROWS, *self._time_range())
+        time = self._time_us()
+        return keyed.group_by(self._time_key(), *values).agg(
+            _ROWS,
+            time.min().alias(_LOWEST),
+            time.max().alias(_HIGHEST),
+            time.null_count().alias(_NULLS),
+        )
 
     def _time_us(self) -> pl.Expr:
         import polars as pl
@@ -82,23 +94,6 @@ class Grouping:
         # Whole numbers of microseconds: rounding down also holds before 1970, as it does for `//`.
         key = self._time_us() // self.time_key.grain_us
         return (key % 24 if self.time_key.wraps else key).alias(_TIME_KEY)
-
-    def _time_range(self) -> tuple[pl.Expr, ...]:
-        time = self._time_us()
-        return (
-            time.min().alias(_LOWEST),
-            time.max().alias(_HIGHEST),
-            time.null_count().alias(_NULLS),
-        )
-
-    def _group(self, keys: dict[str, Any], rows: pa.Table, size: int) -> PartitionRows:
-        return PartitionRows(
-            time_key=keys[_TIME_KEY],
-            values=tuple(keys[name] for name in self.values),
-            rows=rows,
-            size=size,
-            times=EventTimeRange(keys[_LOWEST], keys[_HIGHEST], keys[_NULLS]),
-        )
 
 
 def _column(name: str) -> pl.Expr:

@@ -168,7 +168,12 @@ class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
         self._check(table, records)
         removed = [compared.files[number] for number in swap.removed]
         if removed and Mark.head(table.metadata) != compared.head:
-            self._check_present(table, removed)
+            # What others have rewritten or deleted from meanwhile was not compared.
+            live = {file.path: file for file in _IcebergRows(table, self._spec, self._folder).files}
+            for file in removed:
+                if file.path not in live or live[file.path].deletes != file.deletes:
+                    reason = "files whose rows are replaced were rewritten by others too often"
+                    raise _OutdatedError(self._place.uri, reason)
 
         def before(mark: Mark) -> Mapping[str, str]:
             self._sent[mark.snapshot_id] = swap
@@ -176,14 +181,6 @@ class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
 
         replaced = FileSwap(swap.added, [file.task.file for file in removed])
         send(table, self._spec, replaced, summary_of(records), before)
-
-    def _check_present(self, table: Table, files: Sequence[_ScannedFile]) -> None:
-        """Raises _OutdatedError unless the table has these files, with the rows that they had."""
-        live = {file.path: file for file in _IcebergRows(table, self._spec, self._folder).files}
-        for file in files:
-            if file.path not in live or live[file.path].deletes != file.deletes:
-                reason = "files whose rows are replaced were rewritten by others too often"
-                raise _OutdatedError(self._place.uri, reason)
 
 
 class IcebergAddingDriver(AddingDriver):

@@ -146,7 +146,11 @@ class UniqueFilter:
     def _judged(self, files: Sequence[WrittenFile]) -> list[JudgedFile]:
         of_files = [keys_of_text(file.keys) for file in files]
         keys = _joined(of_files)
-        tasks = np.repeat(_numbers([task_of(file) for file in files]), [len(k) for k in of_files])
+        names = [task_of(file) for file in files]
+        places = {name: place for place, name in enumerate(sorted(set(names)))}
+        tasks = np.repeat(
+            np.array([places[name] for name in names], np.int64), [len(k) for k in of_files]
+        )
         # Files of a task are by partition, and its rows are in several of them.
         ranks = (tasks << _PLACE_BITS) + keys["place"]
         self._read_slices(keys)
@@ -199,11 +203,6 @@ def _joined(keys: Sequence[RowKeys]) -> RowKeys:
 
 def _paths(files: Sequence[WrittenFile]) -> frozenset[str]:
     return frozenset(file.path for file in files)
-
-
-def _numbers(names: Sequence[str]) -> NDArray[np.int64]:
-    places = {name: place for place, name in enumerate(sorted(set(names)))}
-    return np.array([places[name] for name in names], np.int64)
 
 
 def _hours(times: pa.ChunkedArray) -> NDArray[np.int64]:

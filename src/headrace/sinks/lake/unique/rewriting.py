@@ -64,7 +64,9 @@ class Rewriter:
     def divide(self, files: Sequence[JudgedFile]) -> list[Divided]:
         """Returns the files, those with other rows written again; the old ones are deleted."""
         dirty = [judged for judged in files if not judged.is_clean]
-        encoding = self._encoding(max(dirty, key=lambda judged: judged.file.rows).file)
+        sample = max(dirty, key=lambda judged: judged.file.rows).file
+        rows, codec = self._folder.read(sample.path), self._spec.layout.compression
+        encoding = ParquetEncoding(rows, codec, self._rule.event_time)
         written: list[str] = []
 
         def divide(judged: JudgedFile) -> Divided:
@@ -81,10 +83,6 @@ class Rewriter:
             divided = list(pool.map(divide, dirty))
         self._folder.delete(judged.file.path for judged in dirty)
         return [Divided(judged.file) for judged in files if judged.is_clean] + divided
-
-    def _encoding(self, sample: WrittenFile) -> ParquetEncoding:
-        rows, codec = self._folder.read(sample.path), self._spec.layout.compression
-        return ParquetEncoding(rows, codec, self._rule.event_time)
 
     def _divided(self, judged: JudgedFile, encoding: ParquetEncoding) -> Divided:
         file, verdicts = judged.file, judged.verdicts

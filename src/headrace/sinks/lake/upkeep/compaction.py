@@ -71,7 +71,12 @@ class Compaction:
         """
         table = self._log.existing()
         check_protocol(self._log.uri, table)
-        merger = self._merger(table, abandoned)
+        partition_columns = table.metadata().partition_columns
+        columns = pa.schema(
+            [field for field in pa.schema(table.schema()) if field.name not in partition_columns]
+        )
+        times = [field.name for field in columns if pa.types.is_timestamp(field.type)]
+        merger = FileMerger(self._folder, self._codec, columns, times, abandoned)
         small = _small_files(table).items()
         crowded = [files for partition, files in small if len(files) >= threshold(partition)]
         grouped = (in_groups(files, lambda file: file.size, TARGET_BYTES) for files in crowded)
@@ -94,14 +99,6 @@ class Compaction:
             full=True,
         )
         return CompactionResult(vacuumed=len(present.intersection(gone)))
-
-    def _merger(self, table: DeltaTable, abandoned: threading.Event | None) -> FileMerger:
-        partition_columns = table.metadata().partition_columns
-        columns = pa.schema(
-            [field for field in pa.schema(table.schema()) if field.name not in partition_columns]
-        )
-        times = [field.name for field in columns if pa.types.is_timestamp(field.type)]
-        return FileMerger(self._folder, self._codec, columns, times, abandoned)
 
     def _merge(self, merger: FileMerger, groups: Sequence[_Group]) -> CompactionResult:
         merges = merger.merge_all(

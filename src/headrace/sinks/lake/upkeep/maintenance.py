@@ -157,7 +157,12 @@ class Maintenance:
 
     def _attempt(self) -> float:
         """Does what is due; seconds to wait before it is retried, 0 when it succeeded."""
-        self._take_note()
+        while self._commits:
+            commit = self._commits.popleft()
+            self._version = max(self._version, commit.version)
+            self._late |= commit.late
+            if self._small is not None and commit.version > self._counted_version:
+                self._small.update(file.partition for file in commit.files if is_small(file.size))
         failures = [_failure_of(do) for do in (self._shorten_log, self._merge)]
         failed = [error for error in failures if error is not None]
         if not failed or self._abandoned.is_set():
@@ -174,14 +179,6 @@ class Maintenance:
             reason,
         )
         return delay
-
-    def _take_note(self) -> None:
-        while self._commits:
-            commit = self._commits.popleft()
-            self._version = max(self._version, commit.version)
-            self._late |= commit.late
-            if self._small is not None and commit.version > self._counted_version:
-                self._small.update(file.partition for file in commit.files if is_small(file.size))
 
     def _shorten_log(self) -> None:
         self._upkeep.shorten_log(self._version)

@@ -121,7 +121,11 @@ class _Insertion:
 
         try:
             with self._connection.transaction():
-                changed = self._changed_columns(rows)
+                # By place: columns that the table would take, and round or cut.
+                changed: dict[int, str] = {}
+                if self._changed is not None:
+                    taken = execute_numbered(self._connection, self._changed, (_array(rows),))
+                    changed = dict(taken.fetchall())
                 kept = [row for place, row in enumerate(rows) if place not in changed]
                 execute_numbered(self._connection, self._statement, (_array(kept),))
         except psycopg.Error as error:
@@ -141,12 +145,6 @@ class _Insertion:
                 reason = "its type would round or cut the value, or read it in several ways"
                 detail = f"column {column!r}: {reason}"
                 yield RowFault(rows[place][0], "wrong-value", detail)
-
-    def _changed_columns(self, rows: list[tuple[int, Row]]) -> dict[int, str]:
-        """Returns by place the rows that the table would take, and change, with the column."""
-        if self._changed is None:
-            return {}
-        return dict(execute_numbered(self._connection, self._changed, (_array(rows),)).fetchall())
 
     def _fails_without_rows(self) -> bool:
         """Whether it is the table's fault: rights and the like are checked before any row."""

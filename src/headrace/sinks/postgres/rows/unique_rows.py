@@ -98,7 +98,10 @@ def remove_known(connection: Connection, spec: TargetSpec, staging: Sequence[str
     import pyarrow as pa
 
     tables = sorted(staging)
-    readable = _readable(connection, spec)
+    target = find_table(connection, spec.table)
+    kinds = {name: target.columns[name] for name in spec.columns} if target is not None else {}
+    # One at least: the order of rows in their task.
+    readable = ReadableColumns.among({**kinds, ORDER: "bigint"})
     statement = _selection(spec, tables, readable)
     orders: dict[str, list[int]] = defaultdict(list)
     rejected: list[RejectedValues] = []
@@ -183,13 +186,6 @@ def remove_tied(
     ]
     counts = {table: len(numbers) for table, numbers in orders.items()}
     return LeftOutRows(rejected, None, counts, {CONFLICTS: len(rejected)})
-
-
-def _readable(connection: Connection, spec: TargetSpec) -> ReadableColumns:
-    """Returns the columns to read back, one at least: the order of rows in their task."""
-    table = find_table(connection, spec.table)
-    kinds = {name: table.columns[name] for name in spec.columns} if table is not None else {}
-    return ReadableColumns.among({**kinds, ORDER: "bigint"})
 
 
 def _check_limit(spec: TargetSpec, conflicts: int) -> None:

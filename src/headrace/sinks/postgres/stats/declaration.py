@@ -107,7 +107,8 @@ class Stats(Sink, CountsEvents):
         """Yields everything wrong with the declaration."""
         if not is_a(self.table, str) or not self.table.strip("."):
             yield Fault(f"Stats.table is {self.table!r}", "a table, or schema.table")
-        if not is_a(self.every, timedelta) or not _is_window(self.every):
+        is_duration = is_a(self.every, timedelta) and _MIN_WINDOW <= self.every <= _MAX_WINDOW
+        if not is_duration or self.every % _MIN_WINDOW:
             yield Fault(f"Stats.every is {self.every!r}", f"whole seconds, at most {_MAX_WINDOW}")
         yield from self._event_time_faults(rows)
         yield from self._unique_faults(rows.columns) if self.unique is not None else ()
@@ -117,7 +118,14 @@ class Stats(Sink, CountsEvents):
             yield Fault(f"Stats.measures is {self.measures!r}", 'measures={"clicks": Count()}')
         else:
             yield from self._group_faults(rows.columns) if rows.columns is not None else ()
-            yield from self._measure_faults(rows.columns)
+            for name, measure in self.measures.items():
+                if not is_a(name, str) or not name:
+                    yield Fault(f"Stats.measures: {name!r} is no name of a column", '"clicks"')
+                elif not is_a(measure, Count | Sum | Distinct):
+                    message = f"Stats.measures: {name!r} is {measure!r}"
+                    yield Fault(message, 'Count(), Sum("column") or Distinct("column")')
+                else:
+                    yield from measure.faults(rows.columns)
             yield from self._name_faults()
 
     def _event_time_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
@@ -155,16 +163,6 @@ class Stats(Sink, CountsEvents):
             elif columns[name] not in _GROUPS:
                 message = f"Stats.by: {name!r} is {columns[name].value}, which makes no groups"
                 yield Fault(message, "a text, an integer, a decimal, a boolean, a date or a time")
-
-    def _measure_faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
-        for name, measure in self.measures.items():
-            if not is_a(name, str) or not name:
-                yield Fault(f"Stats.measures: {name!r} is no name of a column", '"clicks"')
-            elif not is_a(measure, Count | Sum | Distinct):
-                message = f"Stats.measures: {name!r} is {measure!r}"
-                yield Fault(message, 'Count(), Sum("column") or Distinct("column")')
-            else:
-                yield from measure.faults(columns)
 
     def _name_faults(self) -> Iterator[Fault]:
         """Yields a fault for each column that the table would have twice."""
@@ -316,7 +314,3 @@ class Stats(Sink, CountsEvents):
         grouping = StatsGrouping(event_time, seconds, tuple(self.by), measures, self.unique)
         grouping.check(self.table, schema)
         return grouping
-
-
-def _is_window(every: timedelta) -> bool:
-    return _MIN_WINDOW <= every <= _MAX_WINDOW and not every % _MIN_WINDOW

@@ -100,7 +100,15 @@ class CatalogTable:
                 _check_path(context.lake, f"{namespace}.{name}")
             properties.setdefault("warehouse", _url(storage.join(context.lake, _FOLDER)))
         if properties["catalog"] == "sql" and "uri" not in properties:
-            properties["uri"] = _sqlite(context.lake, f"{namespace}.{name}")
+            # SQLite's locks hold on one machine: a lake elsewhere needs a catalog of its own.
+            if not storage.is_local(context.lake):
+                raise SinkError(
+                    f"Iceberg table {namespace}.{name}",
+                    f"the lake is at {context.lake}, and there is no catalog: set `catalog` in"
+                    " [sinks.lake]",
+                )
+            file = storage.local_path(storage.join(context.lake, _FOLDER, "catalog.db"))
+            properties["uri"] = f"sqlite:///{file}?timeout={_LOCK_SECONDS}"
         return cls(properties, namespace, name)
 
     @property
@@ -234,11 +242,3 @@ def _check_path(lake: str, table: str) -> None:
     if storage.is_local(lake) and {*"?#%"} & {*(path := str(storage.local_path(lake)))}:
         reason = f"the lake is at {path}, and URIs of tables can't have '?', '#' or '%'"
         raise SinkError(f"Iceberg table {table}", f"{reason}: rename the folder")
-
-
-def _sqlite(lake: str, table: str) -> str:
-    if not storage.is_local(lake):
-        reason = f"the lake is at {lake}, and there is no catalog: set `catalog` in [sinks.lake]"
-        raise SinkError(f"Iceberg table {table}", reason)
-    file = storage.local_path(storage.join(lake, _FOLDER, "catalog.db"))
-    return f"sqlite:///{file}?timeout={_LOCK_SECONDS}"
