@@ -17,13 +17,15 @@ import uuid
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable
+from deltalake import Transaction as AppTransaction
 from deltalake.transaction import AddAction
 from rich.console import Console
 
 from bench.command import exit_code, show
 from bench.results import Row, row
 from headrace import Lake
+from headrace.sinks.api import Transaction
 from headrace.sinks.lake.delta.table import LakeTable
 from headrace.sinks.lake.files.data_file import WriteSpec, WrittenFile, delta_stats
 
@@ -68,7 +70,7 @@ class Table:
         """As the driver ends a batch."""
         before = self._table.versions(["bench"]).get("bench")
         after = {"bench": self._batch_id}
-        self._table.commit(named(files), versions=after, expected={"bench": before})
+        self._table.commit(named(files), Transaction(after, {"bench": before}))
         self._batch_id += 1
 
     def delta_rs_commit(self, table: DeltaTable) -> None:
@@ -85,7 +87,7 @@ class Table:
             )
             for file in named(FILES_A_BATCH)
         ]
-        transaction = Transaction("other", self._batch_id)
+        transaction = AppTransaction("other", self._batch_id)
         table.create_write_transaction(
             adds,
             "append",

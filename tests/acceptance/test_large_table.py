@@ -11,6 +11,7 @@ from bench.batch_end import COLUMNS, FILES_A_COMMIT, named
 from deltalake import DeltaTable
 
 from headrace import Lake
+from headrace.sinks.api import Transaction
 from headrace.sinks.lake.delta import log as delta_log
 from headrace.sinks.lake.delta.table import LakeTable
 from headrace.sinks.lake.files.data_file import WriteSpec
@@ -50,7 +51,7 @@ def reads(monkeypatch):
 
 def batch(table, number, files):
     before = table.versions(["p"]).get("p")
-    assert table.commit(files, versions={"p": number}, expected={"p": before})
+    assert table.commit(files, Transaction({"p": number}, {"p": before}))
     return TableCommit(table.version(), files)
 
 

@@ -6,7 +6,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from headrace.model.partition_value import unsafe_partition_value
-from headrace.sinks.api import Transaction
 
 
 @dataclass(eq=False)
@@ -61,12 +60,12 @@ class MemoryTable:
     def versions(self, app_ids):
         return {name: self.lake.versions[name] for name in app_ids if name in self.lake.versions}
 
-    def commit(self, files, *, versions, expected):
+    def commit(self, files, transaction):
         with self.lake.lock:
-            if not Transaction(versions, expected).follows(self.lake.versions, "memory"):
+            if not transaction.follows(self.lake.versions, "memory"):
                 return False
             self.lake.live += files
-            self.lake.versions.update(versions)
+            self.lake.versions.update(transaction.versions)
             return True
 
     def discard(self, files):

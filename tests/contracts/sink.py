@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pytest
 
 from headrace.errors import SinkError
+from headrace.sinks.api import Transaction
 
 Rows = list[dict[str, Any]]
 NOON = datetime(2019, 11, 24, 12, tzinfo=UTC)
@@ -28,13 +29,7 @@ class Table(Protocol):
     """A driver's hold of the table."""
 
     def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]: ...
-    def commit(
-        self,
-        files: Sequence[Any],
-        *,
-        versions: Mapping[str, int],
-        expected: Mapping[str, int | None],
-    ) -> bool: ...
+    def commit(self, files: Sequence[Any], transaction: Transaction) -> bool: ...
     def discard(self, files: Sequence[Any]) -> None: ...
     def compact(self, min_files: int, retention: timedelta) -> Any: ...
 
@@ -61,7 +56,7 @@ def row(number: int, campaign: str | None = "all", at: datetime = NOON) -> dict[
 def add(table: Table, files: Sequence[Any], app_id: str = "a", version: int = 0) -> bool:
     """Commits what follows version ``version`` - 1 of an application."""
     before = version - 1 if version else None
-    return table.commit(files, versions={app_id: version}, expected={app_id: before})
+    return table.commit(files, Transaction({app_id: version}, {app_id: before}))
 
 
 def ids(lake: Lake) -> list[int]:
@@ -166,10 +161,10 @@ class SinkContract(SinkSmoke):
     @pytest.mark.parametrize("expected", [None, 0, 7])
     def test_a_transaction_that_expects_something_else_is_an_error(self, lake, expected):
         table = lake.open()
-        table.commit(lake.write([row(1)]), versions={"a": 3}, expected={"a": None})
+        table.commit(lake.write([row(1)]), Transaction({"a": 3}, {"a": None}))
         files = lake.write([row(2)])
         with pytest.raises(SinkError, match="another driver"):
-            table.commit(files, versions={"a": 4}, expected={"a": expected})
+            table.commit(files, Transaction({"a": 4}, {"a": expected}))
         assert (ids(lake), table.versions(["a"])) == ([1], {"a": 3})
 
     def test_versions_of_other_applications_are_their_own(self, lake):
@@ -189,9 +184,9 @@ class SinkContract(SinkSmoke):
     def test_a_transaction_records_many_versions_and_a_version_may_fall(self, lake):
         table = lake.open()
         many = {f"app/{number}": 2**40 + number for number in range(200)}
-        assert table.commit(lake.write([row(1)]), versions=many, expected={"app/0": None})
+        assert table.commit(lake.write([row(1)]), Transaction(many, {"app/0": None}))
         assert lake.open().versions(many) == many
-        assert table.commit([], versions={"app/7": 3}, expected={"app/7": many["app/7"]})
+        assert table.commit([], Transaction({"app/7": 3}, {"app/7": many["app/7"]}))
         assert table.versions(["app/7", "app/8"]) == {"app/7": 3, "app/8": many["app/8"]}
 
     def test_discarded_files_are_gone_but_committed_ones_stay(self, lake):

@@ -39,6 +39,7 @@ from headrace.pipelines.reprocessing.plan import ReprocessPlan
 from headrace.pipelines.reprocessing.ranges import TimeRange
 from headrace.pipelines.source.planning.initial import read_initial
 from headrace.pipelines.start.checkpoint import CurrentCheckpoint
+from headrace.sinks.api import Transaction
 from headrace.sinks.lake.delta.table import LakeTable
 from headrace.sinks.lake.files.data_file import WriteSpec
 from headrace.sinks.lake.layout import TableLayout
@@ -256,7 +257,7 @@ def test_a_restore_that_took_what_was_reprocessed_names_what_brings_it_back(
 def test_a_restored_version_that_has_all_batches_is_no_loss(site):
     version = DeltaTable(site.table.uri).version()
     table = LakeTable(WriteSpec(site.table.uri, ROWS, TableLayout()))
-    table.commit([], versions={"other": 1}, expected={"other": None})
+    table.commit([], Transaction({"other": 1}, {"other": None}))
     DeltaTable(site.table.uri).restore(version)
     site.send(1, 1)
     site.run()

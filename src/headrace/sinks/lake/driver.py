@@ -33,12 +33,7 @@ class OpenTable(Protocol):
         """Returns what finds rows that the table has already; None: it may have duplicates."""
 
     def commit(
-        self,
-        files: Sequence[WrittenFile],
-        *,
-        versions: Mapping[str, int],
-        expected: Mapping[str, int | None],
-        metadata: Mapping[str, object],
+        self, files: Sequence[WrittenFile], transaction: Transaction
     ) -> bool | CommitRejection:
         """See :meth:`LakeTable.commit`."""
 
@@ -73,12 +68,7 @@ class TableDriver(SinkDriver):
     ) -> CommitResult | CommitRejection:
         """One transaction of the table, which its maintenance is notified of."""
         files = [WrittenFile.from_json(piece) for piece in pieces]
-        done = self._table.commit(
-            files,
-            versions=transaction.versions,
-            expected=transaction.expected,
-            metadata=transaction.metadata,
-        )
+        done = self._table.commit(files, transaction)
         if isinstance(done, CommitRejection):
             return done
         figures: dict[str, int] = {"files_written": len(files)}
@@ -88,13 +78,10 @@ class TableDriver(SinkDriver):
             ended = frozenset(
                 file.partition for file in files if self.spec.has_ended(file, watermark_us)
             )
-            # After the commit and on another thread: its failures are not the batch's.
+            # After the commit and on another thread: its failures are not the batch's. A crash in
+            # between costs nothing, since the next start counts small files.
             self._maintenance.committed(TableCommit(self._table.version(), files, ended))
-        return CommitResult(
-            done,
-            rows=sum(file.rows for file in files),
-            figures=figures,
-        )
+        return CommitResult(done, rows=sum(file.rows for file in files), figures=figures)
 
     def discard(self, pieces: Sequence[str]) -> None:
         """Deletes the files, but for those that the table holds."""

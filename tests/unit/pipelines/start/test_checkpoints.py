@@ -16,6 +16,7 @@ from headrace.pipelines.start.checkpoints import parse_partition, standing
 from headrace.pipelines.status import PipelineStatus
 from headrace.service.status import State, StatusFolder
 from headrace.settings import Settings
+from headrace.sinks.api import Transaction
 from headrace.sinks.lake.delta.table import LakeTable
 from headrace.sinks.lake.files.data_file import WriteSpec
 from headrace.sinks.lake.layout import TableLayout
@@ -80,7 +81,7 @@ def test_a_standing_shows_where_the_table_is_beside_the_group(settings, live):
     recorded = {"headrace.p": 3, "headrace.p/3": 7, "headrace.p/3/clicks/iI2m/0": 40}
     columns = pa.schema([("n", pa.int64())])
     spec = WriteSpec(f"{settings.lake}/clicks", columns, TableLayout())
-    LakeTable(spec).commit([], versions=recorded, expected={})
+    LakeTable(spec).commit([], Transaction(recorded, {}))
     found = standing(settings, Pipeline("p", Topic("clicks"), Lake("clicks")))
     assert [(one.table, one.committed, one.latest) for one in found.positions] == [
         (40, 38, 50),
@@ -93,9 +94,7 @@ def test_a_standing_after_a_restore_is_where_a_reset_to_the_table_begins(setting
     for at, before in ((40, None), (50, 40)):
         versions = {"headrace.p": 1, "headrace.p/1": at, "headrace.p/1/clicks/iI2m/0": at}
         metadata = {"pipeline": "p"}
-        LakeTable(spec).commit(
-            [], versions=versions, expected={"headrace.p/1": before}, metadata=metadata
-        )
+        LakeTable(spec).commit([], Transaction(versions, {"headrace.p/1": before}, metadata))
     DeltaTable(f"{settings.lake}/clicks").restore(0)
     found = standing(settings, Pipeline("p", Topic("clicks"), Lake("clicks")))
     assert [each.table for each in found.positions] == [40, None]

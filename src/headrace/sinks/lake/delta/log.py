@@ -20,7 +20,6 @@ from headrace.runtime.retrying import retry
 from headrace.sinks.api import PositionStore, RestoredTarget, Transaction
 from headrace.sinks.lake.conflicts import CONFLICT_DELAYS, collided
 from headrace.sinks.lake.delta.log_tail import LogTail, replaced_by, replacement
-from headrace.sinks.lake.delta.table_features import not_written
 from headrace.sinks.lake.files.data_file import StoredFile, WrittenFile
 from headrace.sinks.lake.files.partitions import Partition, partition_text
 from headrace.storage import files as storage
@@ -34,39 +33,6 @@ TABLE_PROPERTIES = {
 }
 HISTORY_KEY = "headrace"
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True)
-class DeltaBatch:
-    """What one Delta transaction adds to a table.
-
-    Attributes:
-        files: data files.
-        records: what it records beside them; its metadata go to the table's history.
-    """
-
-    files: tuple[WrittenFile, ...]
-    records: Transaction
-
-    @property
-    def properties(self) -> CommitProperties:
-        """What the transaction carries besides files."""
-        metadata = self.records.metadata
-        return CommitProperties(
-            app_transactions=[
-                AppTransaction(name, at) for name, at in self.records.versions.items()
-            ],
-            custom_metadata={HISTORY_KEY: dict(metadata)} if metadata else None,
-        )
-
-    def follows(self, tail: LogTail | None, uri: str) -> bool:
-        """See :meth:`Transaction.follows`."""
-        recorded = {app_id: _version(tail, app_id) for app_id in self.records.app_ids}
-        return self.records.follows(recorded, uri)
-
-
-def _version(tail: LogTail | DeltaTable | None, app_id: str) -> int | None:
-    return None if tail is None else tail.transaction_version(app_id)
 
 
 @dataclass(frozen=True)
@@ -163,7 +129,9 @@ class DeltaLog:
         """What the table records of applications; those it does not know are left out."""
         names = list(app_ids)
         table = self.tail(names) if self._as_of is None else self.snapshot()
-        recorded = {name: _version(table, name) for name in names}
+        if table is None:
+            return {}
+        recorded = {name: table.transaction_version(name) for name in names}
         return {name: at for name, at in recorded.items() if at is not None}
 
     def restored(self, writer: Mapping[str, object]) -> RestoredTarget | None:
@@ -225,8 +193,15 @@ class DeltaLog:
             storage.require_reachable(self.uri, self._options)
             raise SinkError(self.uri, f"the commit failed: {error}") from error
 
-    def create(self, schema: pa.Schema, partition_by: Sequence[str], batch: DeltaBatch) -> None:
-        """Create the table with ``batch``, in one transaction."""
+    def create(
+        self,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        files: Sequence[WrittenFile],
+        transaction: Transaction,
+    ) -> None:
+        """Creates the table with ``files``, in one transaction."""
+        metadata = transaction.metadata
         try:
             create_table_with_add_actions(
                 self.uri,
@@ -240,13 +215,18 @@ class DeltaLog:
                         data_change=True,
                         stats=file.stats,
                     )
-                    for file in batch.files
+                    for file in files
                 ],
                 mode="error",
                 partition_by=list(partition_by),
                 configuration=TABLE_PROPERTIES,
                 storage_options=self._options,
-                commit_properties=batch.properties,
+                commit_properties=CommitProperties(
+                    app_transactions=[
+                        AppTransaction(name, at) for name, at in transaction.versions.items()
+                    ],
+                    custom_metadata={HISTORY_KEY: dict(metadata)} if metadata else None,
+                ),
             )
         except DeltaError as error:
             raise self._lost_race(error) from error
@@ -255,16 +235,6 @@ class DeltaLog:
         # delta-rs raises one error for a table that is there and for storage that fails.
         exists = DeltaTable.is_deltatable(self.uri, self._options)
         return CommitFailedError("another writer created the table") if exists else error
-
-    def append(self, tail: LogTail, batch: DeltaBatch) -> None:
-        """Add the files of ``batch`` in one transaction.
-
-        Raises:
-            SinkError: if the table asks more of a writer than headrace does.
-        """
-        if tail.unfulfilled is not None:
-            raise SinkError(self.uri, not_written(tail.unfulfilled))
-        tail.append(batch.files, batch.records.versions, batch.records.metadata)
 
     def add_columns(self, columns: Sequence[Field]) -> None:
         """Adds nullable columns, or fields of structs, in a transaction of their own."""

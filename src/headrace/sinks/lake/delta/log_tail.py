@@ -122,18 +122,13 @@ class LogTail:
             self.version, self._digest = version, sha256(content).digest()
         raise AssertionError
 
-    def append(
-        self,
-        files: Iterable[WrittenFile],
-        transactions: Mapping[str, int],
-        metadata: Mapping[str, object],
-    ) -> None:
-        """Adds ``files`` as the next version, with ``transactions`` by application.
+    def append(self, files: Iterable[WrittenFile], transaction: Transaction) -> None:
+        """Adds ``files`` as the next version, which records ``transaction``.
 
         Raises:
             CommitFailedError: if another writer was faster.
         """
-        content = self._content(files, transactions, metadata)
+        content = self._content(files, transaction)
         path = self._path(self.version + 1)
         try:
             # Creating this name is the commit: storage lets one of several writers do it.
@@ -143,15 +138,10 @@ class LogTail:
             if storage.read_bytes(path, self._options) != content:
                 raise CommitFailedError(f"{path} is another writer's") from error
         self.version, self._digest = self.version + 1, sha256(content).digest()
-        self._transactions |= transactions
+        self._transactions |= transaction.versions
 
-    def _content(
-        self,
-        files: Iterable[WrittenFile],
-        transactions: Mapping[str, int],
-        metadata: Mapping[str, object],
-    ) -> bytes:
-        now_ms = now_in_ms()
+    def _content(self, files: Iterable[WrittenFile], transaction: Transaction) -> bytes:
+        now_ms, metadata = now_in_ms(), transaction.metadata
         partition_by = json.dumps(self.partition_columns)
         info = {
             "timestamp": now_ms,
@@ -167,7 +157,7 @@ class LogTail:
         # delta.setTransactionRetentionDuration: a quiet partition keeps its position.
         actions += [
             {"txn": {"appId": app_id, "version": version}}
-            for app_id, version in transactions.items()
+            for app_id, version in transaction.versions.items()
         ]
         actions += [{"add": _add(file, now_ms)} for file in files]
         return b"\n".join(map(msgspec.json.encode, actions)) + b"\n"

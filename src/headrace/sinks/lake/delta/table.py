@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 import pyarrow as pa
 
-from headrace.errors import TableMismatchError
+from headrace.errors import SinkError, TableMismatchError
 from headrace.sinks.api import CommitRejection, CompactionResult, Transaction
-from headrace.sinks.lake.delta.log import DeltaBatch, DeltaLog, live_paths
+from headrace.sinks.lake.delta.log import DeltaLog, live_paths
 from headrace.sinks.lake.delta.log_tail import LogTail
 from headrace.sinks.lake.delta.table_features import not_written
 from headrace.sinks.lake.files.data_file import WriteSpec, WrittenFile
@@ -26,8 +26,6 @@ from headrace.sinks.lake.unique.row_keys import KeyRule
 from headrace.sinks.lake.unique.table_keys import DeltaKeys
 from headrace.sinks.lake.upkeep.compaction import RETENTION, Compaction
 from headrace.storage.files import NO_OPTIONS, Options
-
-NO_METADATA: Mapping[str, object] = {}
 
 
 class LakeTable:
@@ -63,59 +61,62 @@ class LakeTable:
         return self._log
 
     def commit(
-        self,
-        files: Sequence[WrittenFile],
-        *,
-        versions: Mapping[str, int],
-        expected: Mapping[str, int | None],
-        metadata: Mapping[str, object] = NO_METADATA,
+        self, files: Sequence[WrittenFile], transaction: Transaction
     ) -> bool | CommitRejection:
-        """Make ``files`` visible in one transaction; creates the table when there is none.
+        """Makes ``files`` visible in one commit; creates the table when there is none.
 
-        New columns of the rows are added to the table first. Without files the transaction only
-        records ``versions``.
+        New columns of the rows are added to the table first. Without files the commit only records
+        the transaction, whose metadata go to the history of the table.
 
         Args:
             files: of all tasks of the batch.
-            versions: by application id, the version that the transaction records.
-            expected: by application id, the version that the table must record before; None: none.
-                Of two writers that expect the same, one commits.
-            metadata: JSON values for the history of the table.
+            transaction: what the commit records. Of two writers that expect the same of the table,
+                one commits.
 
         Returns:
-            False when the table records ``versions`` already, where it was expected not to:
+            False when the table records its versions already, where it was expected not to:
             nothing changed, discard the files. Rows that a table which is unique has already, and
             the files without them: nothing changed.
 
         Raises:
-            SinkError: if the table records neither what is expected nor ``versions``.
+            SinkError: if the table records neither what is expected nor the versions, or asks more
+                of a writer than headrace does.
             TableMismatchError: if a column's type or the partitioning differs from the table's.
         """
-        batch = DeltaBatch(tuple(files), Transaction(versions, expected, metadata))
-        return self._log.retrying(lambda: self._commit_once(batch))
+        return self._log.retrying(lambda: self._commit_once(files, transaction))
 
-    def _commit_once(self, batch: DeltaBatch) -> bool | CommitRejection:
-        tail = self._log.tail(batch.records.app_ids)
-        if not batch.follows(tail, self._spec.root):
+    def _commit_once(
+        self, files: Sequence[WrittenFile], transaction: Transaction
+    ) -> bool | CommitRejection:
+        tail = self._log.tail(transaction.app_ids)
+        app_ids = transaction.app_ids
+        recorded = (
+            {} if tail is None else {name: tail.transaction_version(name) for name in app_ids}
+        )
+        if not transaction.follows(recorded, self._spec.root):
             # An earlier attempt of this call may have committed, and its answer was lost.
-            return not batch.files or batch.files[0].path in live_paths(self._log.existing())
+            return not files or files[0].path in live_paths(self._log.existing())
         if self.unique is not None:
             # In each attempt: rows of a writer that was faster are looked at, too.
-            rejection = self.unique.check(batch.files, -1 if tail is None else tail.version)
+            rejection = self.unique.check(files, -1 if tail is None else tail.version)
             if rejection is not None:
                 return rejection
         if tail is None:
-            self._log.create(self._columns, self._spec.partition_columns, batch)
-            # delta-rs takes no properties of others when it creates a table.
+            self._log.create(self._columns, self._spec.partition_columns, files, transaction)
+            # delta-rs takes no properties of others when it creates a table. A crash before this
+            # leaves a table without them, to which the next commit adds them.
             self._log.set_properties(self._recorded)
-        elif tail.unfulfilled is None and self._has_grown(tail):
-            return self._commit_once(batch)
+        elif tail.unfulfilled is not None:
+            raise SinkError(self._spec.root, not_written(tail.unfulfilled))
+        elif self._has_grown(tail):
+            return self._commit_once(files, transaction)
         else:
-            self._log.append(tail, batch)
+            # The log's own commit, and not that of delta-rs: see the docstring of its module.
+            tail.append(files, transaction)
         return True
 
     def _has_grown(self, tail: LogTail) -> bool:
-        """Adds what the table lacks of the rows' columns; its log has to be read on then."""
+        """Adds what the table lacks of the rows' columns; its log must be read again then."""
         if missing := new_columns(self._spec, tail):
             self._log.add_columns(missing)
         elif self._recorded.items() <= tail.properties.items():
@@ -161,13 +162,13 @@ class LakeTable:
         return added_columns(self._spec, tail)
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
-        """Delete files of a batch that is given up; those that the table holds are kept."""
+        """Deletes files of a batch that is abandoned; those that the table holds are kept."""
         table = self._log.snapshot()
         live = live_paths(table) if table and files else set()
         self._folder.delete(file.path for file in files if file.path not in live)
 
     def compact(self, min_files: int = 2, retention: timedelta = RETENTION) -> CompactionResult:
-        """Merge small files and delete dead ones, see :class:`Compaction`."""
+        """Merges small files and deletes dead ones, see :class:`Compaction`."""
         return self._compaction.run(lambda _: min_files) + self._compaction.vacuum(retention)
 
 

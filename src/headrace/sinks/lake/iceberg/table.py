@@ -177,31 +177,25 @@ class IcebergTable:
         return self._place.existing()
 
     def commit(
-        self,
-        files: Sequence[WrittenFile],
-        *,
-        versions: Mapping[str, int],
-        expected: Mapping[str, int | None],
-        metadata: Mapping[str, object],
+        self, files: Sequence[WrittenFile], transaction: Transaction
     ) -> bool | CommitRejection:
-        """Makes ``files`` visible in one snapshot, which records ``versions``.
+        """Makes ``files`` visible in one snapshot, which records ``transaction``.
 
         Returns:
-            False when the table records ``versions`` already, where it was expected not to:
+            False when the table records its versions already, where it was expected not to:
             nothing changed, discard the files. Rows that a table which is unique has already, and
             the files without them: nothing changed.
 
         Raises:
-            SinkError: if the table records neither what is expected nor ``versions``, or another
+            SinkError: if the table records neither what is expected nor the versions, or another
                 writer has taken rows from it meanwhile.
             TableMismatchError: if another engine has changed the partitioning meanwhile, or a
                 column that the rows have.
             SinkUnavailableError: if the catalog does not answer; the batch may be in the table.
         """
-        batch = Transaction(versions, expected, metadata)
         own: list[int] = []
         self._sent.clear()  # those of the batch before are not discarded any more
-        return self._place.retrying(lambda: self._commit_once(files, batch, own))
+        return self._place.retrying(lambda: self._commit_once(files, transaction, own))
 
     def _commit_once(
         self, files: Sequence[WrittenFile], batch: Transaction, own: list[int]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
+from deltalake.transaction import AddAction
 from tests.unit.sinks.lake.delta.test_table import spec, written
 
 from headrace import Lake
@@ -54,7 +55,7 @@ def add(table, root, number, app_id="a"):
 
 def follow(table, root, number, before, app_id="a"):
     files = written(spec(root, IDS), {"id": number})
-    return table.commit(files, versions={app_id: number}, expected={app_id: before})
+    return table.commit(files, Transaction({app_id: number}, {app_id: before}))
 
 
 def ids(root):
@@ -202,15 +203,17 @@ def test_paths_are_written_as_delta_rs_writes_them(root):
         WrittenFile(f"c=a{c}b/part-0.parquet", 1, 1, {"c": f"a{c}b"}, delta_stats(1, {}))
         for c in values
     ]
-    LakeTable(declared).commit(files[:1], versions={"a": 0}, expected={"a": None})
+    LakeTable(declared).commit(files[:1], Transaction({"a": 0}, {"a": None}))
     table = LakeTable(declared)
-    table.commit(files, versions={"a": 1}, expected={"a": 0})
-    batch = delta_log.DeltaBatch(tuple(files), Transaction({"a": 2}, {}))
+    table.commit(files, Transaction({"a": 1}, {"a": 0}))
     existing = delta_log.DeltaLog(root).existing()
-    adds = [delta_log._add_action(file) for file in files]
-    existing.create_write_transaction(
-        adds, "append", existing.schema(), ["c"], commit_properties=batch.properties
-    )
+    adds = [
+        AddAction(
+            file.path, file.size, file.partition_values, 0, data_change=True, stats=file.stats
+        )
+        for file in files
+    ]
+    existing.create_write_transaction(adds, "append", existing.schema(), ["c"])
     ours, theirs = (
         [action["add"]["path"] for action in log(root, version) if "add" in action]
         for version in (1, 2)
@@ -233,14 +236,14 @@ def test_two_writers_that_expect_the_same_do_not_both_commit(root, monkeypatch, 
     add(one, root, 0)
     for feature in features:
         DeltaTable(root).alter.add_feature([feature], allow_protocol_versions_increase=True)
-    append = delta_log.DeltaLog.append
+    append = LogTail.append
 
-    def after_the_other(log, *args):
-        monkeypatch.setattr(delta_log.DeltaLog, "append", append)
+    def after_the_other(tail, *args):
+        monkeypatch.setattr(LogTail, "append", append)
         follow(one, root, 1, 0)
-        append(log, *args)
+        append(tail, *args)
 
-    monkeypatch.setattr(delta_log.DeltaLog, "append", after_the_other)
+    monkeypatch.setattr(LogTail, "append", after_the_other)
     assert not follow(other, root, 1, 0)
     assert ids(root) == [0, 1]
 
@@ -287,9 +290,7 @@ def test_a_replacement_of_all_rows_stops_a_writer_and_is_seen_at_the_start(root,
     for number in range(2):
         files = written(spec(root, IDS), {"id": number})
         before = number - 1 if number else None
-        table.commit(
-            files, versions={"a": number}, expected={"a": before}, metadata={"pipeline": "p"}
-        )
+        table.commit(files, Transaction({"a": number}, {"a": before}, {"pipeline": "p"}))
     assert table.versions(["a"]) == {"a": 1}
     replace(root)
     with pytest.raises(SinkError, match="has replaced rows of the table"):

@@ -15,8 +15,8 @@ from tests.contracts.sink import add as commit
 
 from headrace import Lake, UnsafeValues
 from headrace.errors import SinkError, TableMismatchError
-from headrace.sinks.api import SinkContext
-from headrace.sinks.lake.delta.log import DeltaLog
+from headrace.sinks.api import SinkContext, Transaction
+from headrace.sinks.lake.delta.log_tail import LogTail
 from headrace.sinks.lake.delta.table import LakeTable, read_table
 from headrace.sinks.lake.files.data_file import WriteSpec
 from headrace.sinks.lake.upkeep import compaction
@@ -278,7 +278,7 @@ def test_tables_without_partitions_are_committed_and_compacted(root):
 def test_metadata_is_in_the_history(root):
     table = LakeTable(spec(root, {"id": pa.int64()}))
     files = written(spec(root, {"id": pa.int64()}), {"id": 1})
-    table.commit(files, versions={"a": 0}, expected={}, metadata={"rows": 1})
+    table.commit(files, Transaction({"a": 0}, {}, {"rows": 1}))
     assert DeltaTable(root).history()[0]["headrace"] == {"rows": 1}
 
 
@@ -301,14 +301,14 @@ def test_polars_reads_the_table(root):
 def test_a_commit_whose_answer_was_lost_counts_as_done(root, monkeypatch):
     plain = spec(root, {"id": pa.int64()})
     add(plain, 0, {"id": 1})
-    commit = DeltaLog.append
+    append = LogTail.append
 
     def answer_lost(*args):
-        monkeypatch.setattr(DeltaLog, "append", commit)
-        commit(*args)
+        monkeypatch.setattr(LogTail, "append", append)
+        append(*args)
         raise CommitFailedError("connection reset")
 
-    monkeypatch.setattr(DeltaLog, "append", answer_lost)
+    monkeypatch.setattr(LogTail, "append", answer_lost)
     assert add(plain, 1, {"id": 2})
     assert sorted(read_table(root)["id"].to_pylist()) == [1, 2]
 

@@ -10,6 +10,7 @@ from deltalake.schema import PrimitiveType
 from tests.unit.sinks.lake.delta.test_table import spec, written
 
 from headrace.errors import SinkError, TableMismatchError
+from headrace.sinks.api import Transaction
 from headrace.sinks.lake.delta.table import LakeTable, read_table
 from headrace.sinks.lake.upkeep.compaction import Compaction
 from headrace.sinks.lake.upkeep.merging import FileMerger
@@ -65,7 +66,7 @@ def alter(root, protocol, properties=(), metadata=(), **column):
 
 def commit(table, root, number, before):
     files = written(spec(root, IDS), {"id": number})
-    return table.commit(files, versions={"a": number}, expected={"a": before})
+    return table.commit(files, Transaction({"a": number}, {"a": before}))
 
 
 def ids(root):

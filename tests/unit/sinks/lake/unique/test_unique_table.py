@@ -14,7 +14,7 @@ from tests.unit.sinks.lake.delta.test_table import TIME, spec, write_nanoseconds
 from headrace import Lake, Unique, UnsafeValues
 from headrace.errors import SinkError, TableMismatchError
 from headrace.model import FieldType
-from headrace.sinks.api import CommitRejection, DeclaredRows
+from headrace.sinks.api import CommitRejection, DeclaredRows, Transaction
 from headrace.sinks.lake.delta.log import live_paths
 from headrace.sinks.lake.delta.log_tail import LogTail
 from headrace.sinks.lake.delta.table import LakeTable, read_table
@@ -65,7 +65,7 @@ class Writer:
     def attempt(self, files):
         before = self.batch if self.batch >= 0 else None
         versions = {self.name: self.batch + 1}
-        return self.table.commit(files, versions=versions, expected={self.name: before})
+        return self.table.commit(files, Transaction(versions, {self.name: before}))
 
     def add(self, *tasks):
         return self.commit(self.write(*tasks))

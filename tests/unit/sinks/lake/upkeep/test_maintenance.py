@@ -9,6 +9,7 @@ from deltalake import DeltaTable, TableFeatures
 from tests.unit.sinks.lake.delta.test_table import spec, written
 from tests.waiting import LIMIT_SECONDS
 
+from headrace.sinks.api import Transaction
 from headrace.sinks.lake.delta.table import LakeTable, read_table
 from headrace.sinks.lake.files.folder import TableFolder
 from headrace.sinks.lake.upkeep import compaction, maintenance
@@ -38,7 +39,7 @@ class Writer:
 
     def batch(self, number, *, late=False):
         files = written(self._spec, {"id": number})
-        assert self.table.commit(files, versions={"a": number}, expected={})
+        assert self.table.commit(files, Transaction({"a": number}, {}))
         over = frozenset(file.partition for file in files) if late else frozenset()
         self._maintenance.committed(TableCommit(self.table.version(), files, over))
 
@@ -206,8 +207,7 @@ def test_a_merge_commits_beside_batches_however_many_come_in_between(root, monke
         for _ in range(25):
             writer.table.commit(
                 written(declared, {"id": (number := next(numbers))}),
-                versions={"a": number},
-                expected={"a": number - 1},
+                Transaction({"a": number}, {"a": number - 1}),
             )
         replace_files(*arguments)
 
