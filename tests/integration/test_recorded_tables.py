@@ -134,7 +134,7 @@ def test_a_dropped_table_of_counts_is_missed_under_another_spelling(database):
     driver.commit(written(driver, row(1)), batch(0), 0)
     found.execute("DROP TABLE ads")
     for look in (COUNTS.changes, COUNTS.open, replace(COUNTS, table="ads").open):
-        with pytest.raises(TableMismatchError, match="it is gone"):
+        with pytest.raises(TableMismatchError, match="it was deleted"):
             look(found.context, schema())
 
 

@@ -583,7 +583,7 @@ def test_postgresql_keeps_newer_rows_and_takes_those_that_are_gone(flow, postgre
 @pytest.mark.parametrize(
     ("sink", "reason"),
     [
-        (Postgres("t"), "insert its rows once more"),
+        (Postgres("t"), "insert its rows again"),
         (Postgres("t", WriteMode.UPSERT, ("event_id",)), "in the place of newer ones"),
         (Postgres("t", WriteMode.ADD, ("event_id",)), "count its rows twice"),
         (Stats("t", by=("category",), every=timedelta(hours=1), measures={"n": Count()}), "twice"),

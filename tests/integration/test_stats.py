@@ -367,7 +367,7 @@ def test_a_table_that_is_gone_is_not_made_again(opened):
     driver.commit(written(driver, [event()]), batch(0), 0)
     database.execute("DROP TABLE ads")
     for look in (ADS.changes, ADS.open):
-        with pytest.raises(TableMismatchError, match="it is gone"):
+        with pytest.raises(TableMismatchError, match="it was deleted"):
             look(database.context, SCHEMA)
     database.execute("DELETE FROM headrace.positions")
     ADS.open(database.context, SCHEMA)

@@ -1,6 +1,6 @@
 """``Any`` in values of rows: texts of JSON, at any depth of a list, struct or map.
 
-Arrow has one type for ``Any`` and ``str``; only the event class tells them apart.
+Arrow has one type for ``Any`` and ``str``; only the event class distinguishes them.
 """
 
 from __future__ import annotations

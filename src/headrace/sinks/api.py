@@ -22,7 +22,7 @@ The way of a batch:
    :meth:`SinkDriver.commit` nothing that a task wrote may be visible to readers, if the sink is
    ``EXACTLY_ONCE``.
 3. The driver writes the batch's dead letters, then calls :meth:`SinkDriver.commit` with all
-   pieces, or :meth:`SinkDriver.discard` where the batch is given up.
+   pieces, or :meth:`SinkDriver.discard` where the batch is abandoned.
 4. A batch is repeated from the same offsets after a crash. A sink that records positions
    (:class:`PositionStore`) is asked first: what it holds is neither written nor committed again.
    One that does not gets the rows again.
@@ -43,7 +43,7 @@ A sink may also be one of these, by inheriting from it beside :class:`Sink`:
 :class:`Compactable`    ``compact`` works on its target
 :class:`Readable`       ``Project.read`` reads its target
 :class:`Recountable`    ``reconcile --recount`` counts its rows; :class:`CountsEvents`: adds counts
-:class:`Reprocessable`  ``reprocess`` writes rows of a time range once more
+:class:`Reprocessable`  ``reprocess`` rewrites rows of a time range
 ======================= ===========================================================================
 
 ``headrace.testing.SinkContract`` is the suite of tests that every sink must pass.
@@ -147,7 +147,7 @@ def on_null_faults(sink: str, on_null: object, key: str, rows: DeclaredRows) -> 
     Args:
         sink: name of the class that declares it.
         on_null: its value.
-        key: column that tells what is deleted.
+        key: column that shows what is deleted.
         rows: of the sink.
     """
     if not isinstance(on_null, OnNull):
@@ -249,7 +249,7 @@ class Transaction:
         planned_ms: when the batch was planned, in milliseconds since 1970; 0: by no batch.
         topic_ids: ids of the topics that the batch reads, by name.
         followed: of the partitions of followed topics, the offset before which the batch has them.
-        begins_elsewhere: whether it is the first of a checkpoint that does not begin where the sink
+        begins_elsewhere: whether it is the first of a checkpoint that does not start where the sink
             stands: of a new pipeline, or of one that was reset to its topics or its group.
     """
 
@@ -447,7 +447,7 @@ class SinkDriver(abc.ABC):
 
     @abc.abstractmethod
     def discard(self, pieces: Sequence[str]) -> None:
-        """Deletes what tasks wrote for a batch that is given up; not what is committed."""
+        """Deletes what tasks wrote for a batch that is abandoned; not what is committed."""
 
     def figures(self) -> Mapping[str, int | str]:
         """Returns what happens beside the batches, by field of the pipeline's progress.
@@ -621,7 +621,7 @@ class Sink(abc.ABC):
 
         Raises:
             SinkError: if the sink can't be reached, or can't take such rows.
-            TableMismatchError: if the table that is there has other columns.
+            TableMismatchError: if the existing table has other columns.
         """
 
 
@@ -700,14 +700,14 @@ class Recountable(abc.ABC):
     """A sink whose rows ``headrace reconcile --recount`` can count.
 
     It records positions in its target, as of the rows (a :class:`PositionStore`): a batch whose
-    number a snapshot does not have counts as not there. Rows are told by the columns of the
+    number a snapshot does not have counts as missing. Rows are identified by the columns of the
     declaration: the topic's ``event_time`` as a timestamp, and its ``event_id``, or else
     ``_topic``, ``_partition`` and ``_offset``.
     """
 
     @abc.abstractmethod
     def snapshot(self, context: SinkContext) -> Snapshot | None:
-        """Returns the target as it is now; None: there is none, or its rows can't be told apart.
+        """Returns the target as it is now; None: there is none, or its rows can't be distinguished.
 
         Raises:
             SinkError: if it can't be read.
@@ -729,7 +729,7 @@ class WindowCounts:
     """How many events a target has counted, and what it recorded of pipelines at that moment.
 
     Attributes:
-        seconds: length of the windows, which begin at multiples of it since 1970, in UTC.
+        seconds: length of the windows, which start at multiples of it since 1970, in UTC.
         event_time: column by which events belong to windows.
         events: by start of the window, in seconds since 1970, how many it has counted.
         recorded: by application id, the number recorded.
@@ -764,7 +764,7 @@ class RowChanges:
     Attributes:
         added: rows that it adds.
         removed: rows that it removes, of the same columns.
-        kept: how many rows are in the target already as they are to be.
+        kept: how many rows are in the target already as they must be.
     """
 
     added: pa.Table
@@ -795,18 +795,18 @@ class ReplacingDriver(SinkDriver):
 
         Args:
             ranges: whose rows the next commit replaces.
-            before_commit: is told what the commit will change.
+            before_commit: called with what the commit will change.
         """
 
 
 class Reprocessable(abc.ABC):
-    """A sink into which ``headrace reprocess`` can write the rows of records once more."""
+    """A sink into which ``headrace reprocess`` can rewrite the rows of records."""
 
     @abc.abstractmethod
     def reprocessing_fault(
         self, columns: Collection[str] | None, event_id: str | None
     ) -> Fault | None:
-        """Returns why writing rows once more would not be exact; None: it is.
+        """Returns why rewriting rows would not be exact; None: it is.
 
         Args:
             columns: names of those of the rows; None: steps hide them until the query is built.
@@ -826,7 +826,7 @@ class Reprocessable(abc.ABC):
         """Opens the sink beside the pipeline that writes to it; by default as :meth:`open` does.
 
         Commits record no position of the pipeline. A :class:`ReplacingDriver` gets the ranges of
-        the records that are written again; of any other driver, a commit must do no harm if the
+        the records that are rewritten; of any other driver, a commit must do no harm if the
         rows are there already.
 
         Raises:

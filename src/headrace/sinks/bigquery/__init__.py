@@ -18,12 +18,12 @@ Guarantees:
   which changes nothing where they are committed already. So a driver that died, hangs or got no
   answer between the two steps neither loses nor repeats a batch, whatever it does later.
 - Of two drivers of a pipeline one prepares: the commit state is changed only as it was read.
-- A batch whose streams have expired before anyone committed them is written again. Where they are
+- A batch whose streams have expired before anyone committed them is rewritten. Where they are
   so old that BigQuery may have forgotten committed ones, too, the start is refused
   (``COMMIT_UNKNOWN``): an operator looks, and says which it was. The age of streams is counted by
   BigQuery's clock.
-- A commit that BigQuery refuses stays prepared, and each start tries again, until the cause is gone
-  or an operator says that the batch is void; then it is written again.
+- A commit that BigQuery refuses stays prepared, and each start tries again, until the cause is
+  removed or an operator says that the batch is void; then it is rewritten.
 - A row that the table does not take is a dead letter; the others go in. An append with such rows
   takes none, so it is sent again without them: at the same offset, or into another stream where
   what was sent behind it was not answered.
@@ -34,7 +34,7 @@ Guarantees:
 - No value is changed: ``columns`` says which column is made of which type, and which values are
   rejected.
 - ``apply`` and a start make the table, and add columns. Anything else that differs is refused, and
-  so is a table that was recreated since a pipeline wrote to it: its rows are gone. A running
+  so is a table that was recreated since a pipeline wrote to it: its rows are lost. A running
   pipeline notices that before it prepares a batch.
 
 What a crash repeats: the batch, into new streams. Those of the attempt before are never committed,

@@ -22,7 +22,7 @@ NAME = "BigQuery"
 TASK_WAIT_SECONDS, COMMIT_WAIT_SECONDS = 120.0, 20.0
 """How long a task, or a commit, sends again what is not taken now; then its batch fails.
 
-A quota of changes of the commit state is there again after 10 seconds.
+A quota of changes of the commit state is available again after 10 seconds.
 """
 REST_ENDPOINT = "https://bigquery.googleapis.com"
 _SCOPES = ("https://www.googleapis.com/auth/bigquery",)

@@ -38,7 +38,7 @@ class BigQueryDriver(SinkDriver):
         self._address = spec.address
         self._tables, self._streams = Tables(spec.address), Streams(spec.address)
         self._states = StateStore(self._tables, self._streams, spec.address, pipeline)
-        # Before the table is made: one that is gone must not be taken for a new one.
+        # Before the table is made: one that was deleted must not be taken for a new one.
         self._states.settled_state()
         table, _ = TargetTable(self._tables, spec).make()
         self._creation_time = table.creation_time

@@ -2,7 +2,7 @@
 
 ``BatchCommitWriteStreams`` commits all of a group or none, and a stream once. So the
 last caller learns what holds for ever, also where another process was first: committed, or streams
-that are gone and can't be committed any more.
+that have expired and can't be committed any more.
 """
 
 from __future__ import annotations

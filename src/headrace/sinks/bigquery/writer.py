@@ -258,7 +258,7 @@ class StreamWriter:
         """Takes rows out of the first part; what is behind them moves to other offsets."""
         if self._has_unanswered:
             # Requests without an answer may still arrive: at their offsets nothing else may be
-            # sent, since what is there counts as appended.
+            # sent, since existing rows count as appended.
             self._finish(streams)
         first = waiting.pop(0)
         left = first.without(rejected.keys())
@@ -304,7 +304,7 @@ def _is_of_size(error: SinkError) -> bool:
 
 
 def _cut(part: _Part) -> Iterator[_Part]:
-    """Yields parts of a size that a request may have; a row that is larger is a part by itself."""
+    """Yields parts of a size that a request may have; a larger row is a part of its own."""
     count = len(part.places)
     size = max(1, count * _REQUEST_BYTES // max(1, part.rows.nbytes))
     for start in range(0, count, size):

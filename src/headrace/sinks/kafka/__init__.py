@@ -12,7 +12,7 @@ event-id  the event's id, where the topic declares one: the same in every copy o
 origin    ``topic/partition:offset`` of the record that the row came from, with ``#index`` after it
           where that is an envelope and the row its event with that index; not after steps that
           drop the columns ``_topic``, ``_partition`` and ``_offset``. After steps, only the column
-          ``_event_index`` tells events of an envelope apart
+          ``_event_index`` distinguishes events of an envelope
 ========= =========================================================================================
 
 Guarantees:
@@ -30,6 +30,6 @@ Guarantees:
   (microseconds in a field of type ``EpochMillis``) and one that is too large before it is
   compressed become dead letters of the source's topic.
 
-What it does not do: record positions, so ``checkpoint reset --to table`` has no place to begin at,
+What it does not do: record positions, so ``checkpoint reset --to table`` has no place to start at,
 and a checkpoint that was restored from an older copy repeats what came after it.
 """

@@ -112,7 +112,7 @@ class Kafka(Sink, Reprocessable):
 
 
 def _is_readable(topic: Topic) -> bool:
-    """Returns whether its class has a schema; a fault of the class is told of the topic itself."""
+    """Returns whether its class has a schema; a fault of the class is reported for the topic."""
     try:
         topic.schema  # noqa: B018 - it is made when it is asked for
     except Exception:  # noqa: BLE001 - annotations run the user's code

@@ -43,7 +43,7 @@ class RecordsOf:
 
     Args:
         topic: where the records go.
-        clock: tells seconds since 1970, from which the latest event time is counted.
+        clock: returns seconds since 1970, from which the latest event time is counted.
         writer: of the values of events; None: they are JSON texts.
     """
 
@@ -152,7 +152,7 @@ class _Events:
             events = (dict(zip(columns, values, strict=True)) for values in rows_of_values)
             return columns, list(map(self._writer.of_fields, events)), {}
         texts = [self._encode(event) for event in map(self._event, *columns.values())]
-        if not is_sure:  # then readers' own parser tells the rows
+        if not is_sure:  # then readers' own parser finds the rows
             for index, text in enumerate(texts):
                 if index not in rejected and (why := self._rejection(text)) is not None:
                     rejected[index] = why

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class KafkaDriver(SinkDriver):
-    """Has nothing to commit: what the tasks sent is there already."""
+    """Has nothing to commit: what the tasks sent is in the topic already."""
 
     def __init__(self, writers: WriterFactory) -> None:
         self.writers = writers
@@ -105,8 +105,8 @@ class TopicWriter:
         if not refused:
             return []
         # A broker refuses whole batches: which record of it is at fault shows when it is alone.
-        # What came after it is there already, and is sent again: a state of a key that is newer
-        # must not end before an older one.
+        # What came after it is in the topic already, and is sent again: a newer state of a key must
+        # not end before an older one.
         remaining = {index: record for index, record in records.items() if index >= min(refused)}
         alone = self._refused(remaining, {"batch.num.messages": "1"})
         return [RejectedRow(index, "rejected-by-kafka", reason) for index, reason in alone.items()]
@@ -126,7 +126,7 @@ class TopicWriter:
         return refused
 
     def close(self) -> list[str]:
-        """Everything is there already."""
+        """Returns at once: the tasks have sent everything."""
         return [str(self._sent)] if self._sent else []
 
     def abort(self) -> None:

@@ -17,7 +17,7 @@ Guarantees:
   small files beside it, those of late rows sooner.
 - Compaction and other pipelines may write at the same time, as may other Delta engines that append
   or delete rows. Their OPTIMIZE may not, as long as headrace merges: delta-rs duplicates rows then.
-- A table that asks more of a writer than :mod:`headrace.sinks.lake.delta.table_features` lists
+- A table that requires more of a writer than :mod:`headrace.sinks.lake.delta.table_features` lists
   is refused.
 
 What it does not do: keep an order between rows, update or delete rows, or survive a power cut

@@ -188,7 +188,7 @@ class Lake(Sink, Provisionable, Compactable, Readable, Recountable, Reprocessabl
     ) -> SinkDriver:
         """Opens the table; rows are found by their places, or by ids where they have no place.
 
-        A unique table finds the rows that it has by itself.
+        A unique table finds the rows that it already has.
         """
         return self._format.open_to_reprocess(self._in(context), schema, event_id)
 

@@ -107,7 +107,7 @@ class LakeDriver(TableDriver):
 
     Raises:
         TableMismatchError: if a column's type or the partitioning differs from the table's, or the
-            table asks more of a writer than headrace does.
+            table requires more of a writer than headrace does.
         StorageError: if the table's storage can't be used: its bucket is missing, it refuses the
             credentials, or it has no conditional writes.
     """

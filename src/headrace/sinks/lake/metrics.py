@@ -22,7 +22,7 @@ LAKE_METRICS = (
     Metric(
         "maintenance_failures",
         "attempts",
-        "attempts to merge files or to shorten the table's log that failed; batches go on",
+        "attempts to merge files or to shorten the table's log that failed; batches continue",
         "rising: `maintenance_reason` and the log say why; the table gets slow to read",
         is_counter=True,
     ),

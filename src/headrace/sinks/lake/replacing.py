@@ -1,4 +1,4 @@
-"""Brings the rows of given records to what was written once more: a commit of `reprocess`.
+"""Brings the rows of given records to what was rewritten: a commit of `reprocess`.
 
 :mod:`headrace.sinks.lake.row_comparison` says which rows are missing and which must go. They are
 added and removed in one commit; files are rewritten without the rows that go. So the commit of rows
@@ -135,11 +135,11 @@ class TableReplacingDriver(ReplacingDriver, Generic[_Table]):
         transaction: Transaction,
         watermark_us: int,  # noqa: ARG002
     ) -> CommitResult:
-        """One commit, which may remove rows; ``rows`` counts those written again.
+        """One commit, which may remove rows; ``rows`` counts the rewritten ones.
 
         Raises:
             SinkError: if nothing is committed, or it is not known whether it was: another call with
-                rows that were written again then finds out.
+                rows that were rewritten then finds out.
         """
         written = [WrittenFile.from_json(piece) for piece in pieces]
         swap, result = self._retrying(lambda: self._replaced(written, transaction))
@@ -203,7 +203,7 @@ class TableReplacingDriver(ReplacingDriver, Generic[_Table]):
 
 
 class AddingDriver(ReplacingDriver):
-    """A unique table: those of its rows that are written once more are dropped.
+    """A unique table: rewritten rows that it has already are dropped.
 
     So what is missing is added, as by the pipeline itself, and nothing is removed.
 
@@ -312,11 +312,11 @@ def _kept(
     new: list[WrittenFile],
 ) -> Iterator[WrittenFile]:
     """Yields files with the rows that stay of files from which some go."""
-    for number, gone in wrong.items():
+    for number, removed in wrong.items():
         file = present[number]
         part = table.stored(file)
         stays = np.ones(part.num_rows, bool)
-        stays[gone] = False
+        stays[removed] = False
         if stays.any():
             left = part.filter(pa.array(stays))
             new.append(merger.write(file.partition, [left], "reprocessed"))

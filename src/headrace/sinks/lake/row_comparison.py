@@ -1,10 +1,10 @@
-"""The rows of some records in a table, beside those that were written again.
+"""The rows of some records in a table, beside those that were rewritten.
 
-    written again   what the tasks have written, in files that no version of the table holds yet
+    rewritten       what the tasks have written, in files that no version of the table holds yet
     in the table    the rows of the same records, identified by :class:`RowIdentity`
 
 Rows are compared whole, by two 64-bit hashes of all their columns. A row that is in the table as it
-was written again stays where it is, as often as it was written. What is missing must be added, and
+was rewritten stays where it is, as often as it was written. What is missing must be added, and
 what is otherwise must be removed.
 
 Of each file of the table, the columns of keys are read: those of places once, those of ids for each
@@ -94,7 +94,7 @@ class TableRows(Protocol):
 
 @dataclass(frozen=True)
 class Differences:
-    """Numbers of files and rows: of what was written again and is missing, of what must go."""
+    """Numbers of files and rows: of what was rewritten and is missing, of what must go."""
 
     missing: Mapping[int, Sequence[int]]
     wrong: Mapping[int, Sequence[int]]
@@ -110,7 +110,7 @@ class Differences:
 
 
 class RowComparison:
-    """The rows of some records: those that were written again beside those of the table."""
+    """The rows of some records: those that were rewritten beside those of the table."""
 
     def __init__(self, keys: RowIdentity, ranges: Sequence[OffsetRange], rows: TableRows) -> None:
         self._keys, self._rows = keys, rows
@@ -129,7 +129,7 @@ class RowComparison:
         )
 
     def written(self, files: Sequence[RowFile]) -> pl.DataFrame:
-        """Returns the index of rows that were written again."""
+        """Returns the index of rows that were rewritten."""
         return self._concatenated([self._index(n, self._rows.of(f)) for n, f in enumerate(files)])
 
     def at_positions(

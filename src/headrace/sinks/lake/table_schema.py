@@ -111,7 +111,7 @@ def new_columns(spec: WriteSpec, tail: PresentTable) -> list[Field]:
 
 
 def added_columns(spec: WriteSpec, tail: PresentTable | None) -> list[ColumnChange]:
-    """Returns what the first commit adds to a table that is there.
+    """Returns what the first commit adds to an existing table.
 
     Raises:
         TableMismatchError: as :func:`new_columns`, or if the pipeline lacks a column that it wrote

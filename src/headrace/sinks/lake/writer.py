@@ -74,7 +74,7 @@ class PartitionedWriter:
         self._written: list[WrittenFile] = []
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> list[RejectedRow]:
-        """Take rows with the columns of ``spec.schema``; text is cheapest as string_view.
+        """Takes rows with the columns of ``spec.schema``; text is cheapest as string_view.
 
         Returns:
             rows whose partition value has no home: always empty under ``UnsafeValues.RESCUE``.
@@ -105,7 +105,7 @@ class PartitionedWriter:
         return list(self._written)
 
     def abort(self) -> None:
-        """Forget what is buffered, and delete what was written."""
+        """Forgets what is buffered, and deletes what was written."""
         self._buffers.clear()
         self._folder.delete([written.path for written in self._written])
         self._written.clear()
@@ -158,7 +158,7 @@ class PartitionedWriter:
         ]
 
     def _flush(self) -> None:
-        # Emptied first: what fails must not be written again by a later flush of the same attempt.
+        # Emptied first: what fails must not be rewritten by a later flush of the same attempt.
         buffers, self._buffers, self._buffered_bytes = self._buffers, {}, 0
         if not buffers:
             return

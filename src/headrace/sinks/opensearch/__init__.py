@@ -24,7 +24,7 @@ Ids and order:
   Without ``index_by`` there is one index.
 - With ``data_stream``, documents have the event time in ``@timestamp``, too, and go into the newest
   index of the stream. An id is unique within that alone: a batch that is repeated after a rollover,
-  and a topic that is read again, add their rows once more.
+  and a topic that is read again, add their rows again.
 
 Delivery:
 - Effectively once, but for data streams, which are at least once: a batch that is repeated after a

@@ -71,7 +71,7 @@ class RecordedPositions(msgspec.Struct):
 
 
 class StoredPositions(msgspec.Struct):
-    """A document of positions, and where it stands in the order of writes."""
+    """A document of positions, and its place in the order of writes."""
 
     source: RecordedPositions = msgspec.field(name="_source")
     seq_no: int = msgspec.field(name="_seq_no")

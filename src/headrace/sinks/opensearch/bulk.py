@@ -101,7 +101,7 @@ class BulkSize:
 
     Attributes:
         bytes: a bulk has no more, but for a single document.
-        limit: the most that the server, or what stands in front of it, is known to take.
+        limit: the most that the server, or a proxy in front of it, is known to take.
     """
 
     bytes: int = _MAX_BYTES

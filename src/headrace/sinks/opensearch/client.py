@@ -29,7 +29,7 @@ NAME = "OpenSearch"
 URL = "url"
 EXISTS = b"resource_already_exists_exception"
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 60.0
-# No data, and so no row, is at fault: a right is missing, or the server does not answer by itself.
+# No row is at fault: a right is missing, or a proxy answers in place of the server.
 _RETRYABLE = frozenset({401, 403, 408, 429})
 _NOT_DONE, _NOT_FOUND, _SERVER_ERROR = 300, 404, 500
 # In an error of the cluster, and where it has no such document.
@@ -48,7 +48,7 @@ class ClusterNodes:
     """The nodes of a cluster, and the credentials for them; picklable.
 
     Attributes:
-        urls: of its nodes, or of what stands in front of them.
+        urls: of its nodes, or of a proxy in front of them.
         authorization: the header; None: there is none.
         signer: signs each request, for Amazon; None: nothing is signed.
         ca_file: certificates that are trusted in place of the system's.
@@ -128,7 +128,7 @@ class ServerAnswer:
 
     Attributes:
         status: of HTTP.
-        body: JSON, of a server; what stands in front of it may answer otherwise.
+        body: JSON, of a server; a proxy in front of it may answer otherwise.
     """
 
     status: int
@@ -207,7 +207,7 @@ class ServerAnswer:
 class Client:
     """Asks one of the nodes, and another one from then on where it does not answer.
 
-    Each client begins at a node that is chosen by chance. Any thread may ask.
+    Each client starts at a random node. Any thread may ask.
     """
 
     def __init__(self, cluster: ClusterNodes) -> None:

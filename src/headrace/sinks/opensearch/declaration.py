@@ -55,7 +55,7 @@ class OpenSearch(Sink, Provisionable, Reprocessable):
     :mod:`headrace.sinks.opensearch` has the contract.
 
     Attributes:
-        index: its name, or that of a data stream; with ``index_by``, what stands before the time in
+        index: its name, or that of a data stream; with ``index_by``, what precedes the time in
             the names of several.
         mode: APPEND: a row is a document. UPSERT: it replaces the document of its key.
         key: columns whose values are the id of a document, for UPSERT.
@@ -91,7 +91,7 @@ class OpenSearch(Sink, Provisionable, Reprocessable):
 
     @property
     def target(self) -> str:
-        """Name of the index or data stream, or of several what stands before the time."""
+        """Name of the index or data stream, or of several what precedes the time."""
         return self.index
 
     @property

@@ -49,7 +49,7 @@ class DocumentSpec:
     """How rows become documents; picklable.
 
     Attributes:
-        index: name of the index, or what stands before the time in the names of several.
+        index: name of the index, or what precedes the time in the names of several.
         index_by: by what time they are divided; None: there is one.
         event_time: column of the event time, where there are several, or a data stream.
         key: columns of the id; empty: the place of the record.

@@ -63,7 +63,7 @@ class Target:
     """The indices of a sink.
 
     Attributes:
-        index: name of the index or of the data stream, or what stands before the time in the names
+        index: name of the index or of the data stream, or what precedes the time in the names
             of several.
         index_by: by what time they are divided; None: there is one.
         properties: the fields that rows have.

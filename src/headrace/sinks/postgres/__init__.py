@@ -14,12 +14,12 @@ do not have get their defaults. Its address is in headrace.toml::
 Guarantees:
 - Exactly once. Tasks copy their rows into staging tables (``COPY``); one transaction of the driver
   moves them into the table and records the offsets that the batch ends at, in
-  ``headrace.positions``. It goes through only if the positions are those that the batch begins at:
+  ``headrace.positions``. It commits only if the positions are those that the batch starts at:
   of two drivers that try at the same moment, one commits.
 - Readers see the rows of a batch all at once, or none.
 - A row that the table does not take becomes a dead letter, with PostgreSQL's own message; the
   others go in. Types, CHECK and NOT NULL are looked at in the task; unique and foreign keys,
-  triggers, indexes and sums by the transaction, which then is taken back and repeated without
+  triggers, indexes and sums by the transaction, which then is rolled back and repeated without
   those rows (:mod:`headrace.sinks.postgres.rows.isolation`).
 - ``UPSERT``: of several rows of one key the newest one wins by ``newest_by``. Without it, which
   only one topic that is partitioned by the key allows, the last one wins. A row that is older by
@@ -32,14 +32,14 @@ Guarantees:
 - ``ADD``: every column that is not in the key is a number, and is added to the table's. Null adds
   nothing.
 - ``unique``, of append: the INSERT leaves out rows whose key the table has, as its unique index
-  decides. Then the transaction is taken back, rows with equal values are dropped as duplicates,
+  decides. Then the transaction is rolled back, rows with equal values are dropped as duplicates,
   others are dead letters, ``conflicting-key``, and it is repeated without them
   (:mod:`headrace.sinks.postgres.rows.unique_rows`).
 - No value is changed: one that its column would round or cut becomes a dead letter, and
   columns whose type would change most values are refused by the start.
 - A table is known by what its name resolves to, and its rows have one meaning. The start that takes
   it first records that in ``headrace.tables``; one with another declaration is refused.
-- A table that was recreated since a pipeline wrote to it is refused: its rows are gone.
+- A table that was recreated since a pipeline wrote to it is refused: its rows are lost.
 
 What it does not do: make tables, or keep an order between rows that are appended. A
 task or driver that dies leaves staging tables in the schema ``headrace``; the pipeline's next start

@@ -48,7 +48,7 @@ class PostgresTable:
 
 
 def connect(url: Secret) -> Connection:
-    """A connection that commits each statement unless it stands in a transaction.
+    """A connection that commits each statement unless it is in a transaction.
 
     Its transactions see what others have committed when a lock was waited for, and times without a
     zone are UTC, whatever the role and the database have by default.

@@ -47,9 +47,9 @@ class Postgres(Sink, Recountable, Reprocessable):
         table: its name, ``schema.table`` or as the search path finds it.
         mode: what a row does to the table.
         key: columns of a unique index of the table, for UPSERT and ADD.
-        newest_by: for UPSERT: a column that tells which of two rows of a key is the newer one.
+        newest_by: for UPSERT: a column that shows which of two rows of a key is newer.
         unique: for APPEND: which rows are one, by the columns of a unique index of the table;
-            without ``within``. None: a row whose key is there is a dead letter.
+            without ``within``. None: a row whose key exists is a dead letter.
         on_null: what a record without a value does. DELETE is for UPSERT without ``newest_by``: it
             deletes the row whose ``key`` is the record's.
     """
@@ -121,7 +121,7 @@ class Postgres(Sink, Recountable, Reprocessable):
             yield Fault("Postgres.unique is for APPEND", "mode=WriteMode.APPEND")
         if self.unique.within is not None:
             message = "Postgres.unique has no within: the unique index knows every row"
-            yield Fault(message, "Unique(by=...), with the event time in `by` if ids come again")
+            yield Fault(message, "Unique(by=...), with the event time in `by` if ids recur")
 
     def _order_faults(self, ordered_by: str | None) -> Iterator[Fault]:
         """Yields a fault where the last row of a key is not that of its last event."""
@@ -251,11 +251,11 @@ class Postgres(Sink, Recountable, Reprocessable):
         columns: Collection[str] | None,  # noqa: ARG002
         event_id: str | None,  # noqa: ARG002
     ) -> Fault | None:
-        """Returns None for an upsert by ``newest_by``; any other write changes what is there."""
+        """Returns None for an upsert by ``newest_by``; any other write changes existing rows."""
         match self.mode:
             case WriteMode.APPEND:
                 remedy = "mode=WriteMode.UPSERT with key and newest_by, on a table that has a key"
-                return Fault("Postgres.mode append would insert its rows once more", remedy)
+                return Fault("Postgres.mode append would insert its rows again", remedy)
             case WriteMode.ADD:
                 remedy = "reset the pipeline to the earliest record, with an empty table"
                 return Fault("Postgres.mode add would count its rows twice", remedy)

@@ -69,7 +69,7 @@ _STAGED = msgspec.json.Decoder(StagedRows)
 
 
 class _KeysTakenError(Exception):
-    """The transaction of a batch is taken back: rows of it have the keys of others.
+    """The transaction of a batch is rolled back: rows of it have the keys of others.
 
     ``remove`` removes them from the staging tables, and returns them.
     """
@@ -216,7 +216,7 @@ class PostgresDriver(SinkDriver):
             connection.execute(LOCK, (f"{self._table.target} {min(versions)}",))
             known = recorded(connection, self._table, transaction.app_ids)
             if not transaction.follows(known, f"table {self._spec.table}"):
-                # The attempt before may have gone through although its answer was lost.
+                # The attempt before may have committed although its answer was lost.
                 return CommitResult(is_new=not is_first, rows=rows)
             # Another project may have taken the table for another declaration while it was empty.
             keep_declaration(connection, self._table, self._declaration)
@@ -275,7 +275,7 @@ def _left(staged: Sequence[StagedRows], counts: Mapping[str, int]) -> list[str]:
 
 
 def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) -> None:
-    """Prepares and commits no rows, and takes it back: PostgreSQL itself says whether they fit.
+    """Prepares and commits no rows, and rolls back: PostgreSQL itself says whether they fit.
 
     Raises:
         TableMismatchError: if a number is added to a text, or a view takes no rows.

@@ -12,7 +12,7 @@ SCHEMA = "headrace"
 ORDER = "_headrace_order"
 TASK = "_headrace_task"
 EXACT = "headrace_exact_"
-"""Begins the names of CHECKs that a column keeps a value as it is: its number and name follow."""
+"""Prefix of the names of CHECKs that a column keeps a value: its number and name follow."""
 
 
 def table_identifier(name: str) -> Identifier:

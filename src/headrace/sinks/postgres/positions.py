@@ -120,7 +120,7 @@ def set_up(connection: Connection, *more: tuple[str, str]) -> None:
 
     Args:
         connection: of the database.
-        more: pairs of a question, whether something is there, and the statement that makes it.
+        more: pairs of a query whether something exists, and the statement that creates it.
     """
     with connection.transaction():
         # Even `IF NOT EXISTS` fails for one of two that create a schema or table at the same time.

@@ -114,12 +114,12 @@ _WAYS_ON = (
 
 @dataclass(frozen=True)
 class TableDeclaration:
-    """What the rows of a table mean, and which columns a pipeline writes of those that are there.
+    """What the rows of a table mean, and which of its existing columns a pipeline writes.
 
     Attributes:
         meaning: JSON values by the name of a field; one for all pipelines.
         pipeline: its name.
-        updated: columns that it changes in rows that are there; none where it only adds rows.
+        updated: columns that it changes in existing rows; none where it only adds rows.
     """
 
     meaning: Mapping[str, object]
@@ -137,7 +137,7 @@ class RecordedTable:
     Attributes:
         name: as it is declared, for statements.
         targets: the names by which it is recorded. Only the first one is written: that of its row
-            in ``headrace.tables``. Earlier versions have recorded each spelling by itself.
+            in ``headrace.tables``. Earlier versions have recorded each spelling separately.
     """
 
     name: str
@@ -150,7 +150,7 @@ class RecordedTable:
 
 
 class _Record(NamedTuple):
-    """A recorded name, and the table that it was recorded for, if that is there and known."""
+    """A recorded name, and the table that it was recorded for, if that exists and is known."""
 
     target: str
     oid: int | None

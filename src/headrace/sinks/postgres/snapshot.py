@@ -77,7 +77,7 @@ class ReadableColumns:
 class PostgresSnapshot:
     """The rows that one transaction sees, which is open until :meth:`close`.
 
-    Other writers go on meanwhile; the server keeps rows that they delete until it ends.
+    Other writers continue meanwhile; the server keeps rows that they delete until it ends.
 
     Args:
         connection: in a transaction of ``ONE_MOMENT``.

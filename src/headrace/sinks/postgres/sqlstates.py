@@ -74,7 +74,7 @@ _FIRST_BYTE = re.compile(r"0x([0-9a-f]{2})")
 
 @dataclass(frozen=True, slots=True)
 class ServerError:
-    """An error as PostgreSQL tells it.
+    """An error as PostgreSQL reports it.
 
     Attributes:
         state: SQLSTATE; empty for an error of the client.
@@ -165,7 +165,7 @@ def is_of_row(error: psycopg.Error, fails_without_rows: Callable[[], bool]) -> b
 
     Args:
         error: of the statement.
-        fails_without_rows: executes the statement without rows; called where only that tells.
+        fails_without_rows: executes the statement without rows; called where only that shows it.
     """
     cause = cause_of(error)
     return cause is Cause.ROW or (cause is Cause.ROW_OR_STATEMENT and not fails_without_rows())

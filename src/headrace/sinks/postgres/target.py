@@ -116,7 +116,7 @@ class TargetSpec:
 
     @property
     def is_unique(self) -> bool:
-        """Whether rows are added, and those whose key is there are left out."""
+        """Whether rows are added, and those whose key exists are left out."""
         return self.mode == "append" and bool(self.key)
 
     @property

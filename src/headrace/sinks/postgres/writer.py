@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection
 
 
-# A row that is inserted by itself costs ten times one in a COPY. So a single rejected row is looked
+# A row that is inserted alone costs ten times one in a COPY. So a single rejected row is looked
 # for by halves until few are left; where many are rejected, each half would fail, down to the last.
 _ONE_BY_ONE = 64
 _ONE_BY_ONE_WHERE_MANY_ARE_REJECTED = 1_000
@@ -95,7 +95,7 @@ class StagingWriter:
                 drop_tables(connection, [self._staging])
 
     def _copy(self, connection: Connection, rows: pa.Table) -> list[RejectedRow]:
-        """One ``COPY``; where it fails for a row's sake, each half by itself.
+        """One ``COPY``; where it fails for a row's sake, each half separately.
 
         Halves of few rows are inserted one by one, larger ones too where many are rejected.
         """

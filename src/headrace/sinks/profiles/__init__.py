@@ -20,7 +20,7 @@ The address of the store is in headrace.toml; its scheme says which database it 
     url = "redis://:${PASSWORD}@cache/0"  # or "cassandra://user:${PASSWORD}@node1,node2/keyspace"
 
 **A profile is a function of the rows that were written and of the time.** Order, repetitions and
-the number of writers do not change it. So a batch may be written again, a topic may be read again
+the number of writers do not change it. So a batch may be rewritten, a topic may be reread
 from its start, and any number of pipelines and drivers may write to one store at the same time.
 
 ========================== =======================================================================
@@ -54,7 +54,7 @@ Guarantees:
   ``profile_expired_rows``.
 - A row that forgets leaves a marker until its own ``ttl`` has passed. Rows before it that come
   later, such as those of a topic that is read again, are dropped.
-- What the store loses, it does not get back by itself: a replica of Redis that takes over lacks
+- What the store loses, it does not restore: a replica of Redis that takes over lacks
   the last writes, with ``maxmemory-policy`` other than ``noeviction`` Redis removes profiles and
   markers, and nodes of Cassandra that are killed may lack what they have taken in the last 100 ms,
   unless another replica has it. ``headrace reprocess``, or a reset to ``earliest``, writes them
@@ -120,7 +120,7 @@ what has an event time of ``ttl`` ago or more, or up to that of a row ``forgotte
 beyond ``max_entries``; such rows may still lie there. A row expires a minute after it is not live
 any more. Timestamps of writes are event times, so that deletions take older rows that come later.
 
-What it does not do: record positions, so ``checkpoint reset --to table`` has no place to begin at;
+What it does not do: record positions, so ``checkpoint reset --to table`` has no place to start at;
 keep what lists have trimmed; replace an entry or field of older code by one with the same event
 time and id whose JSON is smaller; connect to a Redis Cluster.
 """

@@ -374,7 +374,7 @@ def _clock_us(clock: datetime) -> int:
 
 def _profile(store: str, user: str, ttl_us: int, rows: Sequence[Any]) -> Profile | None:
     expired = _clock_us(rows[0].clock) - ttl_us
-    # Written again with a longer `ttl`, an expired row can come back without its values.
+    # Rewritten with a longer `ttl`, an expired row can come back without its values.
     live = [row for row in rows if row.at_us > expired and row.json is not None]
     markers = [row.at_us for row in live if row.kind == _FORGOTTEN]
     forgotten = max(markers, default=None)

@@ -34,8 +34,8 @@ _PERMISSIONS = (
 )
 # Seconds between requests for a table that another writer is creating.
 _NEW_TABLE_WAITS = (0.1, 0.2, 0.4, 0.8, 1.6)
-# So begins what a node says that can't read `system_auth`: its codes are those of a wrong password
-# and of a missing permission.
+# The start of a message of a node that can't read `system_auth`: its codes are those of a wrong
+# password and of a missing permission.
 _UNREADABLE = "Unable to perform auth"
 _NO_TABLE = re.compile(rf"table \S*{TABLE} does not exist|unconfigured table \S*{TABLE}")
 COLUMNS = {
@@ -93,7 +93,7 @@ class KeyspaceFacts:
 
 
 class CassandraConnection:
-    """A session with a keyspace that is there.
+    """A session with an existing keyspace.
 
     Args:
         address: of the keyspace.
@@ -116,7 +116,7 @@ class CassandraConnection:
             raise
 
     def prepared(self, statement: str) -> PreparedStatement:
-        """Returns a statement on the table, which stands in it as ``{table}``."""
+        """Returns a statement with the table's name in place of ``{table}``."""
         if statement not in self._statements:
             prepared = self.session.prepare(statement.format(table=self._address.table))
             # Repeating any of them changes nothing, so that the client may ask another node, too.
@@ -138,10 +138,10 @@ class CassandraConnection:
         return row and KeyspaceFacts(dict(row.replication), row.durable_writes, nodes)
 
     def create_table(self) -> None:
-        """Creates the table if there is none: a role that may not can use one that is there."""
+        """Creates the table if there is none: a role without the right can use an existing one."""
         from cassandra import InvalidRequest
 
-        # The table itself is asked: in system_schema it stands a moment before the node knows it.
+        # The table itself is asked: system_schema lists it a moment before the node knows it.
         query = _SELECT_NOTHING.format(table=self._address.table)
         try:
             self._select_of_new_table(query)

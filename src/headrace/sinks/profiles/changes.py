@@ -36,7 +36,7 @@ MAX_VALUE_BYTES = 64 * 1_024
 MAX_TIME_US = 2**52
 _ID_BYTES = 16
 _UNREADABLE = object()
-"""Stands for a value that Python can't hold, such as a text that is not UTF-8."""
+"""Represents a value that Python can't hold, such as a text that is not UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class RowMerger:
 
 
 class _UnreadableError(Exception):
-    """A value stands for one that Python can't hold."""
+    """A value represents one that Python can't hold."""
 
 
 def _json_value(value: object) -> str:

@@ -163,5 +163,5 @@ class Profiles(Sink, Reprocessable):
         columns: Collection[str] | None,  # noqa: ARG002
         event_id: str | None,  # noqa: ARG002
     ) -> Fault | None:
-        """Returns None: rows that are there already change nothing."""
+        """Returns None: existing rows change nothing."""
         return None

@@ -37,7 +37,7 @@ _WRITTEN = msgspec.json.Decoder(WrittenRows)
 
 
 class ProfilesDriver(SinkDriver):
-    """Has nothing to commit: what the tasks wrote is there already.
+    """Has nothing to commit: what the tasks wrote is in the store already.
 
     Args:
         label: of the sink, for log lines.

@@ -42,5 +42,5 @@ def _number(text: str) -> Any:
 
 
 def _no_json(value: Any) -> list[Any]:
-    """Returns what no JSON is equal to: beside NaN, a text that tells values apart."""
+    """Returns what no JSON is equal to: beside NaN, a text that distinguishes values."""
     return [math.nan, repr(value)]

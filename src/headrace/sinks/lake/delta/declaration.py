@@ -66,7 +66,7 @@ class Delta(TableFormat):
     def open_to_reprocess(
         self, table: DeclaredTable, schema: pa.Schema, event_id: str | None
     ) -> SinkDriver:
-        """Opens the table; a unique one finds the rows that it has by itself."""
+        """Opens the table; a unique one finds the rows that it already has."""
         from headrace.sinks.lake.delta.replacing import LakeAddingDriver, LakeReplacingDriver
         from headrace.sinks.lake.row_comparison import RowIdentity
 

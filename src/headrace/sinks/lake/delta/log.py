@@ -79,7 +79,7 @@ class DeltaLog:
         return self._tail
 
     def _read_tail(self, app_ids: Collection[str]) -> LogTail | None:
-        self._table = None  # one that was recreated is not read on
+        self._table = None  # delta-rs would update a recreated one from its old version
         table = self.snapshot()
         self._table = None  # all its files take memory
         if table is not None and self._tail is not None:
@@ -137,7 +137,7 @@ class DeltaLog:
     def restored(self, writer: Mapping[str, object]) -> RestoredTarget | None:
         """What a replacement of the table's rows brought back after ``writer`` wrote last.
 
-        RESTORE, an overwrite, CREATE OR REPLACE TABLE and CLONE take rows away and leave what the
+        RESTORE, an overwrite, CREATE OR REPLACE TABLE and CLONE remove rows and leave what the
         table records of applications.
 
         Args:
@@ -232,7 +232,7 @@ class DeltaLog:
             raise self._lost_race(error) from error
 
     def _lost_race(self, error: DeltaError) -> DeltaError:
-        # delta-rs raises one error for a table that is there and for storage that fails.
+        # delta-rs raises one error for an existing table and for storage that fails.
         exists = DeltaTable.is_deltatable(self.uri, self._options)
         return CommitFailedError("another writer created the table") if exists else error
 

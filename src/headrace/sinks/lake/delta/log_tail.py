@@ -28,7 +28,7 @@ from headrace.storage.files import Options
 
 # Actions of commits that do more than add files.
 _MORE = frozenset({"remove", "metaData", "protocol"})
-# Operations that take rows away without a word of the positions recorded beside them.
+# Operations that remove rows and leave the positions that are recorded beside them.
 _REPLACEMENTS = frozenset({"RESTORE", "CLONE"})
 # Characters that delta-rs leaves as they are in a path, besides letters and digits. What removes
 # a file must write its path as what added it did.
@@ -44,7 +44,7 @@ _LAST_CHECKPOINT = msgspec.json.Decoder(_LastCheckpoint)
 
 
 class LogTail:
-    """The last version of one table's log, and what it says; kept up to date by reading on.
+    """The last version of one table's log, kept up to date by reading newer versions.
 
     Args:
         table: as delta-rs has just read it.
@@ -98,7 +98,7 @@ class LogTail:
         """Takes in what was committed since; False when the table has to be read again.
 
         That is so when its columns or protocol have changed, it was recreated, or versions that
-        were not read are gone or very many: the log has a newer checkpoint then.
+        were not read are deleted or very many: the log has a newer checkpoint then.
 
         Raises:
             SinkError: if a RESTORE or another replacement has removed rows, of which applications
@@ -108,14 +108,14 @@ class LogTail:
         far_behind = checkpoint is not None and checkpoint > self.version + self.max_behind
         if far_behind or self._digest is None:
             return False
-        # A table put back from a backup, or recreated, has another commit of this number or none.
+        # A table restored from a backup, or recreated, has another commit of this number or none.
         if self._digest_of(self.version) != self._digest:
             return False
         for version in count(self.version + 1):
             try:
                 content = storage.read_bytes(self._path(version), self._options)
             except FileNotFoundError:
-                # The end of the log, unless a version before the checkpoint was cleaned away.
+                # The end of the log, unless a version before the checkpoint was deleted.
                 return checkpoint is None or checkpoint <= self.version
             if not self._take_in(content):
                 return False
@@ -131,7 +131,7 @@ class LogTail:
         content = self._content(files, transaction)
         path = self._path(self.version + 1)
         try:
-            # Creating this name is the commit: storage lets one of several writers do it.
+            # Creating this name is the commit: of several writers, storage allows it to one.
             storage.write_bytes_new(path, content, self._options)
         except FileExistsError as error:
             # A commit whose answer was lost on the way is still this one's.
@@ -174,7 +174,7 @@ class LogTail:
         return only_files
 
     def _digest_of(self, version: int) -> bytes | None:
-        """Tells the commit of ``version`` from any other; None when the log was cleaned of it."""
+        """Returns a hash of the commit of ``version``; None when it was deleted from the log."""
         try:
             return sha256(storage.read_bytes(self._path(version), self._options)).digest()
         except FileNotFoundError:
@@ -188,7 +188,7 @@ def added_files(uri: str, versions: Iterable[int], options: Options) -> list[Any
     """Returns the files that commits of a table brought rows with, as their log has them.
 
     Returns:
-        None if the log does not have all of these versions any more, or one took rows away.
+        None if the log does not have all of these versions any more, or one removed rows.
     """
     added = []
     for version in versions:
@@ -255,7 +255,7 @@ def replace_files(
     ]
     actions += [{"remove": _remove(file, now_ms, data_change=False)} for file in swap.removed]
     actions += [{"add": _add(file, now_ms, data_change=False)} for file in swap.added]
-    # As long as commits between only add files, none of ours is gone.
+    # As long as the commits in between only add files, the removed ones are still in the table.
     _commit_after(table, uri, options, actions, lambda present: not _only_adds(present))
 
 
@@ -336,7 +336,7 @@ def _only_adds(content: bytes) -> bool:
 
 
 def _actions(content: bytes, but: tuple[bytes, ...]) -> Iterator[dict[str, Any]]:
-    """Yields the actions of a commit, but those that begin with one of ``but``."""
+    """Yields the actions of a commit, except those that start with one of ``but``."""
     for line in content.splitlines():
         if line.strip() and not line.startswith(but):
             yield msgspec.json.decode(line)

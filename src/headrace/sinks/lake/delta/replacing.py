@@ -1,4 +1,4 @@
-"""Rows that are written once more, in a Delta table."""
+"""Rows that ``reprocess`` rewrites, in a Delta table."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class LakeReplacingDriver(TableReplacingDriver[_DeltaRows]):
 
     Raises:
         TableMismatchError: if a column's type or the partitioning differs from the table's, or the
-            table asks more of a writer than headrace does.
+            table requires more of a writer than headrace does.
         StorageError: if the table's storage can't be used.
     """
 

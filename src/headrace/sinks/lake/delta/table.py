@@ -79,8 +79,8 @@ class LakeTable:
             the files without them: nothing changed.
 
         Raises:
-            SinkError: if the table records neither what is expected nor the versions, or asks more
-                of a writer than headrace does.
+            SinkError: if the table records neither what is expected nor the versions, or requires
+                more of a writer than headrace does.
             TableMismatchError: if a column's type or the partitioning differs from the table's.
         """
         return self._log.retrying(lambda: self._commit_once(files, transaction))
@@ -141,12 +141,12 @@ class LakeTable:
         return -1 if tail is None else tail.version
 
     def check(self) -> None:
-        """Compares the declaration with the table that is there.
+        """Compares the declaration with the existing table.
 
         Raises:
             TableMismatchError: if a column's type or the partitioning differs, the pipeline wrote
-                columns before that it lacks now, or the table asks more of a writer than headrace
-                does.
+                columns before that it lacks now, or the table requires more of a writer than
+                headrace does.
         """
         self.changes()
 

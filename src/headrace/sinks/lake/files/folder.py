@@ -82,5 +82,5 @@ class TableFolder:
             return file.read(columns=names, use_threads=False)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files; those that are gone already are no error."""
+        """Deletes files; missing ones are no error."""
         storage.delete_files(self.root, paths, self._options)

@@ -7,16 +7,16 @@ driver, by pyiceberg, adds all files of a batch in one snapshot.
 - Positions: each application id is a property of the table, ``headrace.version.ID``. Properties
   decide what the table holds: a merge of files has no position in its snapshot, and expiry removes
   snapshots. The summary of a batch's snapshot shows its positions and metadata, for people, and for
-  what a rollback took away.
+  what a rollback removed.
 - Every commit is a snapshot, also one without rows, and rests on the snapshot before it. So of two
   drivers that expect the same, one commits; the other fails with a SinkError.
 - A conflict, with another writer or a merge of files: the table is read again, and its properties
-  say whether to commit once more.
+  say whether to commit again.
 - An answer that is lost, or that does not say whether the commit was made: the properties say that
   too, with the id of the snapshot that each pipeline made last. Files of such a commit are never
   deleted; what no snapshot holds is removed after the retention.
 - pyiceberg's own retries are not used: they would not look at positions.
-- A rollback to an earlier snapshot takes rows away and leaves properties. It is known by the last
+- A rollback to an earlier snapshot removes rows and leaves properties. It is known by the last
   snapshot of the pipeline, which is none of the table's ancestors then: commits are refused, and a
   start of the pipeline too, as after a RESTORE of a Delta table.
 - Columns: ``headrace apply`` and the start of the pipeline make the table and add nullable columns,

@@ -103,7 +103,7 @@ def field_ids(schema: pa.Schema) -> dict[str, int]:
 
 
 def _begin(group: parquet.RowGroupMetaData) -> int:
-    """Returns where the first page of a row group begins in the file."""
+    """Returns where the first page of a row group starts in the file."""
     first = group.column(0)
     if first.has_dictionary_page:
         return int(min(first.dictionary_page_offset, first.data_page_offset))

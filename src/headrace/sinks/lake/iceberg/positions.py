@@ -87,7 +87,7 @@ def versions_of(transaction: Transaction) -> dict[str, str]:
 def summary_of(transaction: Transaction) -> dict[str, str]:
     """Returns what the summary of a commit's snapshot shows.
 
-    Partitions of a topic share all but the end of their application ids, which is there once.
+    Partitions of a topic share all but the end of their application ids, which is stored once.
     """
     short: dict[str, dict[str, int]] = defaultdict(dict)
     for name, at in transaction.versions.items():
@@ -148,7 +148,7 @@ class PositionsThen:
     Attributes:
         uri: of the table.
         table: as it was read.
-        last: a snapshot that was taken back.
+        last: a snapshot that was rolled back.
     """
 
     uri: str
@@ -164,9 +164,9 @@ class PositionsThen:
         metadata = self.table.metadata
         kept = list(ancestors_of(metadata.current_snapshot(), metadata))
         ids = {snapshot.snapshot_id for snapshot in kept}
-        gone = [s for s in metadata.snapshots if s.snapshot_id not in ids]
+        rolled_back = [s for s in metadata.snapshots if s.snapshot_id not in ids]
         then = _newest(kept)
-        moved_since = _newest(gone)
+        moved_since = _newest(rolled_back)
         oldest = (kept[-1].sequence_number or 0) if kept else 0
         # A table that was replaced has no snapshot of before.
         is_whole = oldest <= 1 or oldest > self.last.sequence_number

@@ -1,4 +1,4 @@
-"""Rows that are written once more, in an Iceberg table."""
+"""Rows that ``reprocess`` rewrites, in an Iceberg table."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def missing_values(metadata: TableMetadata, spec: WriteSpec) -> str | None:
 
 
 def changed_column(then: IcebergSchema, now: IcebergSchema, names: Iterable[str]) -> str | None:
-    """Returns a column or nested field that has another name now, or is gone; None: there is none.
+    """Returns a column or nested field that was renamed or dropped; None: there is none.
 
     A field that was dropped and added again is another one: files name fields by their ids.
 

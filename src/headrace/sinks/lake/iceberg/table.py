@@ -261,7 +261,7 @@ class IcebergTable:
         return 0 if self._seen is None else self._seen.sequence_number
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
-        """Deletes files of a batch that is given up; none of a commit that was sent."""
+        """Deletes files of a batch that is abandoned; none of a commit that was sent."""
         if self._folder is not None:
             self._folder.delete(file.path for file in files if file.path not in self._sent)
 

@@ -23,7 +23,7 @@ steps; otherwise any. A dead letter is not first: what is equal to it is a dead 
 **Where it is decided.** Tasks write their files as ever, and hand the driver four numbers for each
 row: the hash of its key, the hash of its other columns, its place among the rows of its task, and
 its slice of event time. Just before the commit, the driver looks the rows up among those of the
-table, writes files that have duplicates once more without them, and commits. The commit goes in
+table, rewrites files that have duplicates without them, and commits. The commit goes in
 only after the version of the table that was looked at: where another writer was faster, its rows
 are looked up as well. So
 

@@ -33,8 +33,8 @@ class KnownRows:
     """Keys of rows by slice. Used on one thread.
 
     16 bytes a row. The rows of a slice that come together are a run in memory until it is merged
-    with others; a larger merged run is in files that are gone with the process. Memory holds their
-    pages as long as nothing else needs it.
+    with others; a larger merged run is in files that are deleted with the process. Memory holds
+    their pages as long as nothing else needs it.
 
     Args:
         rows_in_memory: the rows of a merged run that is not in a file. Merging takes some times
@@ -51,7 +51,7 @@ class KnownRows:
         return frozenset(self._slices)
 
     def begin(self, slices: Iterable[int]) -> None:
-        """Begins slices that have no rows yet, and marks them as the last ones that were used."""
+        """Starts slices that have no rows yet, and marks them as the last ones that were used."""
         for number in slices:
             self._slices[number] = self._slices.pop(number, [])
 

@@ -1,4 +1,4 @@
-"""Writes files of a batch once more, without the rows that are not to be committed."""
+"""Rewrites files of a batch, without the rows that must not be committed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Rewriter:
         self._folder = TableFolder(spec.root, spec.storage_options)
 
     def divide(self, files: Sequence[JudgedFile]) -> list[Divided]:
-        """Returns the files, those with other rows written again; the old ones are deleted."""
+        """Returns the files, those with other rows rewritten; the old ones are deleted."""
         dirty = [judged for judged in files if not judged.is_clean]
         sample = max(dirty, key=lambda judged: judged.file.rows).file
         rows, codec = self._folder.read(sample.path), self._spec.layout.compression

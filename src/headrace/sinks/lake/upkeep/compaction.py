@@ -92,13 +92,13 @@ class Compaction:
         """
         # delta-rs names files too that an earlier vacuum has deleted.
         present = set(list_files(self._log.uri, self._options))
-        gone = self._log.existing().vacuum(
+        deleted = self._log.existing().vacuum(
             retention_hours=math.ceil(older_than.total_seconds() / 3600),
             dry_run=False,
             enforce_retention_duration=False,
             full=True,
         )
-        return CompactionResult(vacuumed=len(present.intersection(gone)))
+        return CompactionResult(vacuumed=len(present.intersection(deleted)))
 
     def _merge(self, merger: FileMerger, groups: Sequence[_Group]) -> CompactionResult:
         merges = merger.merge_all(
@@ -131,7 +131,7 @@ def check_protocol(uri: str, table: DeltaTable) -> None:
     """Refuses a table whose rows may be deleted without a new file: its reader version is above 1.
 
     Raises:
-        SinkError: so it is, or the table asks more of a writer than headrace does.
+        SinkError: so it is, or the table requires more of a writer than headrace does.
     """
     if (feature := unfulfilled(table)) is not None:
         raise SinkError(uri, not_written(feature))

@@ -124,7 +124,7 @@ class Maintenance:
         self.progress = MaintenanceProgress()
 
     def start(self) -> None:
-        """Begins to wait for commits."""
+        """Starts the thread, which waits for commits."""
         self._thread.start()
 
     def committed(self, commit: TableCommit) -> None:

@@ -72,7 +72,7 @@ class FileMerger:
         groups = summary.of(_row_groups(tables))
         first = next(groups)
         event_time = self._event_times[0] if len(self._event_times) == 1 else None
-        # Dense: what is merged is written once more and then kept, and read ever after.
+        # Dense: what is merged is rewritten once, and read ever after.
         encoding = ParquetEncoding(first, self._codec, event_time, dense=True)
         size, footer = self._folder.write(path, chain([first], groups), encoding)
         return summary.file(path, size, partition, self._files.stats(footer, summary.times))

@@ -25,7 +25,7 @@ def csv_of(rows: pa.Table) -> bytes:
     from pyarrow import csv
 
     content = io.BytesIO()
-    # Quotes tell the empty text from null, which COPY takes an empty value without them for.
+    # Quoted: COPY takes an empty value without quotes for null.
     options = csv.WriteOptions(include_header=False, quoting_style="needed")
     csv.write_csv(rows, content, options)
     return content.getvalue()
@@ -63,7 +63,7 @@ def _converter(kind: pa.DataType, field: EventField | None) -> Any:
 
 
 def _raw_json(text: str) -> Any:
-    """Returns a text that stands in JSON as it is; one that a step has made no JSON is a text."""
+    """Returns a text that is in JSON as it is; one that a step has made no JSON is a text."""
     try:
         return raw_json(text)
     except NoJsonError:

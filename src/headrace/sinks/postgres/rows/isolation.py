@@ -1,4 +1,4 @@
-"""Which rows of a batch the table does not take, where only its transaction can tell.
+"""Which rows of a batch the table does not take, where only its transaction shows it.
 
 Staging tables have the table's types, CHECK and NOT NULL. Unique and foreign keys, limits of an
 index, triggers, partitions and the sums of ADD are known to the table alone.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Errors: TypeAlias = dict[int, psycopg.Error]
 
-# More are the table's fault, not theirs: an operator puts it right, and nothing is given up.
+# More are the table's fault, not theirs: an operator corrects it, and no row is rejected.
 MAX_REJECTED_ROWS = 1_000
 CHECK_NOW = "SET CONSTRAINTS ALL IMMEDIATE"
 _NUMBER = "_headrace_number"
@@ -99,7 +99,7 @@ class _Isolation:
     def errors(self) -> Errors:
         """Returns why each row can't be inserted, by its number.
 
-        Constraints that are deferred stay so at first: they are what lets rows refer to later ones.
+        Constraints that are deferred stay so at first: they allow rows to refer to later ones.
         They name no row where they fail, so then each is checked by the statement it is due to.
         """
         import psycopg
@@ -137,7 +137,7 @@ class _Isolation:
             errors = self._without_replaced(kept | again)
 
     def _without_replaced(self, errors: Errors) -> Errors:
-        """Leaves out rows of an upsert that a newer row of their key replaces, which is there."""
+        """Leaves out rows of an upsert that an existing newer row of their key replaces."""
         if self._spec.mode != "upsert" or not errors:
             return errors
         statement = _select_newer(self._spec, self._numbered)

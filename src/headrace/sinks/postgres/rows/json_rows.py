@@ -72,7 +72,7 @@ def insert_rows(
     sake, it is halved until the rows at fault stand alone.
 
     Raises:
-        psycopg.Error: it failed for another reason; the transaction is to be rolled back.
+        psycopg.Error: it failed for another reason; the transaction must be rolled back.
     """
     faults = []
     types = column_types(connection, table.name)

@@ -33,7 +33,7 @@ CREATE FUNCTION {function}({parameters}) RETURNS TABLE (
 ) LANGUAGE plpgsql AS {body}
 """
 # OTHERS does not catch a cancelled statement, so a timeout of the server ends the loop. Variables
-# begin with _headrace_: one with the name of a column would be ambiguous.
+# start with _headrace_: one with the name of a column would be ambiguous.
 _FUNCTION_BODY = """
 DECLARE
     _headrace_row {staging}%ROWTYPE;
@@ -63,7 +63,7 @@ def insert_each(
     """Inserts those of a few hundred rows that the staging table takes, and returns the others.
 
     Returns:
-        None, and nothing is inserted, where that can't be told: the error of a row may be the
+        None, and nothing is inserted, where that can't be known: the error of a row may be the
         statement's, or the role may not use PL/pgSQL.
 
     Raises:

@@ -37,7 +37,7 @@ def create_staging_table(connection: Connection, spec: TargetSpec, staging: str)
         by column of texts, the form that they must have to be read as they are.
 
     Raises:
-        SinkError: if the table that it is for is gone.
+        SinkError: if the table that it is for was deleted.
     """
     columns = column_types(connection, spec.table)
     if not columns:
@@ -87,12 +87,14 @@ def delete_staged(staging: str) -> Composed:
     """Deletes rows of a staging table by their order."""
     from psycopg import sql
 
-    statement = "DELETE FROM {0} USING unnest(%s::bigint[]) AS gone (number) WHERE {0}.{1} = number"
+    statement = (
+        "DELETE FROM {0} USING unnest(%s::bigint[]) AS removed (number) WHERE {0}.{1} = number"
+    )
     return sql.SQL(statement).format(own_identifier(staging), sql.Identifier(ORDER))
 
 
 def drop_tables(connection: Connection, names: Sequence[str]) -> None:
-    """Drops staging tables, those that are there."""
+    """Drops the staging tables that exist."""
     from psycopg import sql
 
     for name in names:
@@ -100,7 +102,7 @@ def drop_tables(connection: Connection, names: Sequence[str]) -> None:
 
 
 def drop_left_behind(connection: Connection, prefix: str) -> None:
-    """Drops the staging tables whose names begin with ``prefix``."""
+    """Drops the staging tables whose names start with ``prefix``."""
     left = connection.execute(_LEFT_BEHIND, (SCHEMA, prefix))
     drop_tables(connection, [name for (name,) in left])
 

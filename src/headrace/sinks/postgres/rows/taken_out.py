@@ -20,7 +20,7 @@ class TakenOut:
         self._counts: Counter[str] = Counter()
 
     def begin(self, pieces: Iterable[str]) -> None:
-        """Begins a commit, of another batch unless its pieces are those that were left."""
+        """Starts a commit, of another batch unless its pieces are those that were left."""
         if not self._left.issuperset(pieces):
             self._counts = Counter()
 

@@ -40,7 +40,7 @@ FORMS = {
 def text_form(base: str) -> str | None:
     """Returns the form of texts for a column, by the name of its type; None: any is read as it is.
 
-    The name of an array begins with ``_``.
+    The name of an array starts with ``_``.
     """
     form = FORMS.get(base.removeprefix("_"))
     if form is None:

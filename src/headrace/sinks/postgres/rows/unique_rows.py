@@ -1,7 +1,7 @@
 """Which rows of a batch have the key of another row, and are not taken for that.
 
 **Unique rows.** The table has a unique index on the columns of ``by``. The INSERT of a batch leaves
-out rows whose key is there; where it has left out any, the transaction is taken back, and these
+out rows whose key exists; where it has left out any, the transaction is rolled back, and these
 rows are looked for: those with equal values are duplicates, the others dead letters. Of equal keys
 in a batch the row that was read first is inserted.
 

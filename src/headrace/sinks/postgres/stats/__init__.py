@@ -24,7 +24,7 @@ Guarantees:
 - Exactly once. Tasks send sums of their rows by group (``COPY`` into staging tables); one
   transaction adds them to the table, merges sketches, and records positions. A batch that is
   repeated, or a checkpoint that is lost, adds nothing twice. A checkpoint that is reset to
-  ``earliest`` counts everything once more.
+  ``earliest`` counts everything again.
 - In no order. A late event is added to its window, however old, unless ``late_data`` of the
   pipeline sends it elsewhere. No state is kept but the table.
 - Several pipelines may add to one table, if they declare it in the same way. ``headrace.tables``
@@ -59,7 +59,7 @@ pipeline, from ``complete_until`` of the transaction's metadata. ``-infinity`` m
 known: before the first batch, and behind steps and joins, which may hold rows back. A window is
 complete if its end is not after the least of these. The time goes back where rows are counted from
 another start, by the first batch after a reset; late events correct windows before it. A
-``TRUNCATE`` takes it back for all pipelines, each until it has been reset: a row beside its own,
+``TRUNCATE`` undoes it for all pipelines, each until it has been reset: a row beside its own,
 ``<pipeline> before the table was emptied``, holds the least one. A pipeline that no longer writes
 to the table holds it back until its rows are deleted.
 """

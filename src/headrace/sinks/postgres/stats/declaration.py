@@ -189,7 +189,7 @@ class Stats(Sink, CountsEvents):
 
         Raises:
             ExtraMissingError: if ``headrace[stats]`` is not installed.
-            TableMismatchError: if the table that is there does not fit, has rows of another
+            TableMismatchError: if the existing table does not fit, has rows of another
                 declaration, or was there before.
             SinkUnavailableError: if the server does not answer.
         """

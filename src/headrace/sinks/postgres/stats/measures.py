@@ -92,7 +92,7 @@ class Distinct:
     Attributes:
         column: a text or an integer.
         lg_k: binary logarithm of the number of registers, from 4 to 18. Where it is changed, groups
-            that are there keep the smaller one.
+            that exist keep the smaller one.
     """
 
     column: str

@@ -129,8 +129,8 @@ def check_not_lost(connection: Connection, table: RecordedTable) -> None:
         (True,)
     ]:
         reason = (
-            "it is gone, and pipelines have written to it. Restore it; or, to count again from the"
-            " topics, `DELETE` its rows of headrace.positions and reset the checkpoints"
+            "it was deleted, and pipelines have written to it. Restore it; or, to count again from"
+            " the topics, `DELETE` its rows of headrace.positions and reset the checkpoints"
         )
         raise TableMismatchError(table.name, reason)
 
@@ -141,20 +141,20 @@ def make_table(
     """Makes the table where there is none, inside the caller's transaction; of several, one does.
 
     Raises:
-        TableMismatchError: if pipelines have written to a table that is gone.
+        TableMismatchError: if pipelines have written to a table that was deleted.
     """
     connection.execute(LOCK, (SETUP_LOCK,))
     if find_table(connection, name) is None:
-        gone = find_recorded(connection, name)
-        check_not_lost(connection, gone)
+        deleted = find_recorded(connection, name)
+        check_not_lost(connection, deleted)
         connection.execute(creation(connection, name, grouping, schema))
-        connection.execute(_FORGET_COMPLETENESS, (list(gone.targets),))
+        connection.execute(_FORGET_COMPLETENESS, (list(deleted.targets),))
 
 
 def spec_of(
     connection: Connection, table: str, grouping: StatsGrouping, schema: pa.Schema
 ) -> TargetSpec:
-    """Returns how sums of rows with ``schema`` are written to a table that is there."""
+    """Returns how sums of rows with ``schema`` are written to an existing table."""
     key = list(grouping.key)
     question = (quoted(connection, table), len(key), key)
     [(takes_null_keys,)] = connection.execute(_TAKES_NULL_KEYS, question).fetchall()
@@ -190,8 +190,8 @@ def record_completeness(
     notice_emptied(connection, table)
     complete_until = transaction.metadata.get("complete_until")
     if transaction.begins_elsewhere:
-        begun = (table.target, pipeline, complete_until)
-        connection.execute(_COMPLETE_FROM_NEW_START, begun)
+        values = (table.target, pipeline, complete_until)
+        connection.execute(_COMPLETE_FROM_NEW_START, values)
         connection.execute(_COUNTED_AGAIN, (table.target, f"{pipeline}{_OF_EMPTIED}"))
     elif complete_until is not None:
         connection.execute(_COMPLETE_UNTIL, (table.target, pipeline, complete_until))

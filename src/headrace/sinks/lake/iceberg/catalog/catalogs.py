@@ -173,7 +173,7 @@ class CatalogTable:
         """Raises what catalog and storage raise as a SinkError of the table.
 
         Raises:
-            SinkUnavailableError: if it passes by itself: a server does not answer.
+            SinkUnavailableError: if a server does not answer, for a time.
         """
         try:
             yield
@@ -219,7 +219,7 @@ def _catalog(
     pid: int,  # noqa: ARG001  connections are of the process that made them
     properties: tuple[tuple[str, str], ...],
 ) -> Catalog:
-    """Kept: each would have its own connections, and log in once more."""
+    """Cached: each instance has its own connections, and logs in."""
     rest = dict(properties)
     kind, name = rest.pop("catalog"), rest.pop("name")
     module = f"{__package__}.rest" if kind == "rest" else f"pyiceberg.catalog.{kind}"

@@ -33,10 +33,10 @@ it. A batch that is repeated, a checkpoint that is lost or reset and records tha
 nothing. A table that has no rows has counted nothing, so its keys are forgotten: after a
 ``TRUNCATE`` or ``DELETE`` of all its rows, topics can be counted again from the start. Rows that
 are deleted otherwise stay counted; delete their keys by ``event_time`` to count them again. A table
-with rows whose keys are gone is refused.
+with rows whose keys were deleted is refused.
 
 **How.** Tasks stage the sums of their rows as without ``unique``, and beside them the keys and the
 rows themselves. The transaction compares keys. Where all are new it goes through; otherwise it is
-taken back, the sums of the tasks that have other rows are added up again from the staged rows
+rolled back, the sums of the tasks that have other rows are added up again from the staged rows
 without these, and it is tried again.
 """

@@ -68,7 +68,7 @@ _FIGURES = {
 
 
 class _NotCountedError(Exception):
-    """The transaction of a batch is taken back: some events are not to be counted."""
+    """The transaction of a batch is rolled back: some events must not be counted."""
 
     def __init__(self, events: Sequence[JudgedEvent]) -> None:
         super().__init__(f"{len(events)} events of the batch are not counted")
@@ -107,7 +107,7 @@ class UniqueStatsDriver(PostgresDriver):
         unique: as it is declared.
     """
 
-    def __init__(  # noqa: PLR0913  a table, and how its events are told apart
+    def __init__(  # noqa: PLR0913  a table, and how its events are distinguished
         self,
         url: Secret,
         spec: TargetSpec,
@@ -129,7 +129,7 @@ class UniqueStatsDriver(PostgresDriver):
     ) -> CommitResult | CommitRejection:
         """Adds the sums and records the keys and positions, in one transaction.
 
-        Where events are not to be counted, it is taken back, and they are returned.
+        Where events must not be counted, it is rolled back, and they are returned.
         """
         self._taken_out.begin(pieces)
         staged = sorted(map(PIECE.decode, pieces), key=lambda piece: piece.events)
@@ -155,7 +155,7 @@ class UniqueStatsDriver(PostgresDriver):
 
         Raises:
             _NotCountedError: if some of its events are not to be counted.
-            TableMismatchError: if the keys of the table's rows are gone.
+            TableMismatchError: if the keys of the table's rows were deleted.
         """
         lock_keys(connection, table.target)
         self._write_beside(connection, table, transaction)
@@ -177,7 +177,7 @@ class UniqueStatsDriver(PostgresDriver):
 
         Raises:
             SinkError: if more than :data:`~.taken_out.MAX_DEAD_LETTERS` conflict, or are too old;
-                or if staged events are gone.
+                or if staged events were deleted.
         """
         import pyarrow as pa
 
@@ -216,7 +216,7 @@ class UniqueStatsDriver(PostgresDriver):
         """Makes the sums of a task again, without the events at some places.
 
         Raises:
-            SinkError: if staged events are gone.
+            SinkError: if staged events were deleted.
         """
         import pyarrow as pa
 

@@ -152,7 +152,7 @@ def begin_keys(connection: Connection, table: str) -> None:
     """Looks whether the keys are those of the table's rows; an empty table has counted nothing.
 
     Raises:
-        TableMismatchError: if the table has rows, and their keys are gone.
+        TableMismatchError: if the table has rows, and their keys were deleted.
     """
     from psycopg import sql
 
@@ -174,7 +174,7 @@ def begin_keys(connection: Connection, table: str) -> None:
 def count_new(
     connection: Connection, table: str, staged: Sequence[str], within: timedelta | None
 ) -> list[JudgedEvent]:
-    """Adds the keys of staged events that are to be counted, in the caller's transaction.
+    """Adds the keys of staged events that must be counted, in the caller's transaction.
 
     Args:
         connection: that holds the lock of the keys.
@@ -183,7 +183,7 @@ def count_new(
         within: of :class:`~headrace.Unique`.
 
     Returns:
-        the other events. Where there are any, the transaction must be taken back.
+        the other events. Where there are any, the transaction must be rolled back.
     """
     from psycopg import sql
 
@@ -221,12 +221,12 @@ def forget(connection: Connection, table: str, reached: datetime, within: timede
     """Forgets what no event can be near to that is at most ``within`` before ``reached``."""
     from psycopg import sql
 
-    begin = earlier(reached, 2 * within)
+    start = earlier(reached, 2 * within)
     move = sql.SQL(_MOVE_BEGIN).format(keys=_keys(connection, table))
-    parameters = begin, within // timedelta(microseconds=1), within / _STEPS
+    parameters = start, within // timedelta(microseconds=1), within / _STEPS
     if execute_numbered(connection, move, parameters).rowcount:
         execute_numbered(
-            connection, sql.SQL(_FORGET).format(keys=_keys(connection, table)), (begin,)
+            connection, sql.SQL(_FORGET).format(keys=_keys(connection, table)), (start,)
         )
 
 

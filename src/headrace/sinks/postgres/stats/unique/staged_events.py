@@ -32,7 +32,7 @@ _STAGE_EVENTS = "INSERT INTO {events} VALUES (%s, %s)"
 _FIRST_PLACES = "SELECT first_place FROM {events} ORDER BY 1"
 _CONTENT = "SELECT content FROM {events} WHERE first_place = %s"
 _PLACES = "SELECT place FROM {keys}"
-_REMOVE = "DELETE FROM {keys} USING unnest(%s::bigint[]) AS gone (number) WHERE place = number"
+_REMOVE = "DELETE FROM {keys} USING unnest(%s::bigint[]) AS removed (number) WHERE place = number"
 _MAX_CONTENT_BYTES = 1 << 24
 
 
@@ -43,7 +43,7 @@ class StagedEvents:
     are not counted.
 
     Args:
-        name: that the task's staging tables begin with.
+        name: that the names of the task's staging tables start with.
     """
 
     def __init__(self, name: str) -> None:
