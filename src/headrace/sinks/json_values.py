@@ -138,6 +138,7 @@ def _leaves(
 
     kind = array.type
     possible = {_possible_fault(leaf, inner) for leaf, inner in leaf_types(kind, field)}
+    # Most types can't have a fault: their values are not looked at.
     if possible.isdisjoint(faults):
         return
     if not types.is_nested(kind):
@@ -155,6 +156,7 @@ def _leaves(
             ((array.keys, None), (array.items, element)) if is_map else ((array.values, element),)
         )
         for values, inner in parts:
+            # A null list can have items in the buffer that no reader sees.
             held = values.slice(offsets[0], len(parents)).filter(is_valid)
             yield from _leaves(held, inner, places[parents[is_valid]], faults)
 

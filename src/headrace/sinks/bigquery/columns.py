@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 REPEATED, REQUIRED, NULLABLE = "REPEATED", "REQUIRED", "NULLABLE"
+# Digits of NUMERIC after and before the point; what does not fit is BIGNUMERIC.
 _NUMERIC_SCALE, _NUMERIC_WHOLE_DIGITS = 9, 29
 _NAME = re.compile(r"[A-Za-z_]\w{0,299}", re.ASCII)
 _OWN_PREFIXES = (
@@ -130,6 +131,7 @@ def column_for(name: str, kind: pa.DataType, field: EventField | None) -> TableC
     from pyarrow import types
 
     is_json = field is not None and field.type is FieldType.JSON
+    # BigQuery has no maps, and no null in REPEATED: only JSON holds these values as they are.
     if is_json or types.is_map(kind) or _is_json_list(kind, field):
         return TableColumn(name, "JSON")
     if is_list(kind):
@@ -139,6 +141,7 @@ def column_for(name: str, kind: pa.DataType, field: EventField | None) -> TableC
         members = zip(kind, members_of(kind, field), strict=True)
         fields = [column_for(member.name, member.type, inner) for member, inner in members]
         known = tuple(column for column in fields if column is not None)
+        # A record that lacked a member would drop its values without a trace.
         is_whole = known and len(known) == len(fields)
         return TableColumn(name, "RECORD", NULLABLE, known) if is_whole else None
     if types.is_decimal(kind):
@@ -183,6 +186,7 @@ def difference(existing: TableColumn, declared: TableColumn) -> str | None:
         return None if is_nested else f"is JSON, and the rows have {declared.sql}"
     if (existing.mode == REPEATED) != (declared.mode == REPEATED):
         return f"is {existing.sql}, and the rows have {declared.sql}"
+    # The one type of a table that holds each value of another declared one.
     is_wider = (existing.type, declared.type) == ("BIGNUMERIC", "NUMERIC")
     if existing.type != declared.type and not is_wider:
         return f"is {existing.sql}, and the rows have {declared.sql}"

@@ -211,8 +211,10 @@ class StateStore:
                 f" `bq update --set_label {OUTCOME_LABEL}:void {self.address.bq_name}`"
             )
             raise SinkError(NAME, reason) from error
+        # An operator's word stands in where BigQuery no longer knows the streams.
         if outcome is StreamsOutcome.COMMITTED or operator_label == "committed":
             return StreamsOutcome.COMMITTED
+        # Young streams that are unknown were never committed: BigQuery would still know them.
         is_known = self._tables.now_ms - prepared.at_ms <= MAX_STREAM_AGE_MS
         if is_known or operator_label == "void":
             return StreamsOutcome.GONE

@@ -123,6 +123,7 @@ class StreamWriter:
         places: Sequence[int] = range(rows.num_rows)
         if rejected:
             places = [place for place in places if place not in rejected]
+        # Converted without the rejected rows: one value that does not fit fails the whole cast.
         if places:
             taken = self._form.converted(rows.take(places) if rejected else rows)
             for row in self._append(_Part(taken, places)):

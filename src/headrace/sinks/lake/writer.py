@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 UNSAFE = "unsafe-partition-value"
+# Of a task: above it, files are written before the batch ends, and there are more of them.
 MAX_BUFFERED_BYTES = 128 * 1024 * 1024
 _REMOTE_WRITES = 16  # at once
 

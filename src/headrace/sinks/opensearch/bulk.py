@@ -33,6 +33,7 @@ _PATH = (
     "_bulk?filter_path=errors%2Citems.%2A.status%2Citems.%2A.error.type"
     "%2Citems.%2A.error.reason%2Citems.%2A.error.caused_by"
 )
+# One is on its way while the next is built; more would only wait in the server's queue.
 _IN_FLIGHT = 2
 _MAX_BYTES, _MIN_BYTES, _MORE_BYTES = 8 << 20, 64 << 10, 256 << 10
 DELAYS_SECONDS = (0.1, 5.0)
@@ -246,12 +247,14 @@ class _Load:
             self._size.taken()
             return places[:0], ""
         items = [next(iter(item.values())) for item in answer.decoded(_BULK).items]
+        # Answers go by place alone: with one missing, no row's outcome is known.
         if len(items) != len(places):
             raise SinkError(NAME, f"a bulk of {len(places)} documents has {len(items)} answers")
         resend, reason, conflicts, rejected = [], "", 0, []
         for place, item in zip(places, items, strict=True):
             if item.status in _CREATED:
                 continue
+            # The index has a newer version of the row, or this one already: nothing is left to do.
             if item.error.type == _CONFLICT:
                 conflicts += 1
             elif item.status == _BAD_REQUEST and item.error.is_of_document:
@@ -264,6 +267,7 @@ class _Load:
             self.loaded.rejected += rejected
         if not resend:
             self._size.taken()
+        # Some documents were taken: then the size is not what the server refuses.
         elif len(resend) == len(places):
             self._size.refused(size, is_too_large=False)
         return self._count_resent(np.array(resend, np.int64)), reason

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 TIMESTAMP = "@timestamp"
 """Field of the event time in a data stream."""
 PLACE = (Metadata.TOPIC_ID.value, Metadata.PARTITION.value, Metadata.OFFSET.value)
+# OpenSearch refuses longer ids, and a request with an empty one.
 _MAX_ID_BYTES = 512
 _ROW, _ID, _INDEX, _TIME, _VERSION, _LINE = "row", "id", "index", "time", "version", "line"
 

@@ -91,8 +91,10 @@ def _field(
     if (fault := name_fault(column.name)) is not None and column.name not in RECORD_COLUMNS:
         raise UnmappedError(f"the name of column {path!r} {fault}: rename it in a step")
     kind = column.type
+    # A field of OpenSearch holds any number of values: a list has the type of its items.
     while is_list(kind):
         kind, known = kind.value_type, known and known.element
+    # Keys of JSON and of maps are data: each would become a field of the index.
     if known is not None and known.type is FieldType.JSON:
         return dict(KEPT)
     if types.is_map(kind):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _APPLICATIONS = "SELECT app_id FROM headrace.positions WHERE target = ANY(%s)"
+# Rows that the client holds at a time; a server-side cursor has the rest.
 _BATCH_ROWS = 50_000
 _TIMES = ("timestamp with time zone", "timestamp without time zone")
 _TEXTS = ("text", "character varying")

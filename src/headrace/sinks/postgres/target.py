@@ -167,6 +167,7 @@ def check_table(connection: Connection, spec: TargetSpec) -> None:
         if table.columns[column] != "bytea":
             reason = f"its column {column!r} is {table.columns[column]}, and takes no sketch: bytea"
             raise TableMismatchError(spec.table, reason)
+    # Each insert would fail: better one sentence at the start than a dead letter for each row.
     name = quoted(connection, spec.table)
     needed = {column for (column,) in connection.execute(_NEEDED_COLUMNS, (name,))}
     if lacking := sorted(needed.difference(spec.written)):

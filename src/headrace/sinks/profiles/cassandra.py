@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 MAX_BATCH_BYTES = 8 * 2**20
 # What is sent before answers are read: enough to hide the network, little to hold in memory.
 _MAX_IN_FLIGHT, _MAX_IN_FLIGHT_BYTES = 64, 8 * 2**20
+# A trim reads the list: after each entry it would cost more than it deletes.
 _MIN_ENTRIES_BETWEEN_TRIMS = 100
 _FIELD, _ENTRY, _FORGOTTEN = "field", "entry", "forgotten"
 _DIGEST_BYTES = 16
@@ -227,6 +228,7 @@ class CassandraProfileStore(ProfileStore):
                 first_us = row.at_us
             if row.at_us == first_us:
                 max_entries = max(max_entries, row.max_entries)
+            # One statement for all that is older; entries of the same microsecond stay.
             if len(newest) >= max_entries and row.at_us < last_us:
                 sender.send([self._delete_older(user, _ENTRY, name, last_us)])
                 break

@@ -31,9 +31,11 @@ from headrace.sinks.profiles.store import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# A read of a profile returns all of its values at once.
 MAX_VALUE_BYTES = 64 * 1_024
 # Later times, with the longest ttl, are no exact scores of Redis any more.
 MAX_TIME_US = 2**52
+# 128 bits: entries of a user do not collide by chance.
 _ID_BYTES = 16
 _UNREADABLE = object()
 """Represents a value that Python can't hold, such as a text that is not UTF-8."""

@@ -266,6 +266,7 @@ def _profile(store: str, user: str, ttl_us: int, stored: _Stored) -> Profile | N
     newest, forgotten = (int(stored.hash.get(name, expired)) for name in ("@newest", "@forgotten"))
     if newest <= expired:
         return None
+    # Redis deletes whole keys only: readers leave out what has expired or was forgotten in them.
     floor = max(expired, forgotten)
     versions = {
         name: Version(int(at), json)

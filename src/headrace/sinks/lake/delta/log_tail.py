@@ -62,6 +62,7 @@ class LogTail:
         widened: Delta's types of columns stay as they are.
     """
 
+    # Each version is a request: beyond so many, delta-rs reads a checkpoint faster.
     max_behind = 100
     widened: Collection[tuple[str, str]] = ()
 
@@ -137,6 +138,7 @@ class LogTail:
             # A commit whose answer was lost on the way is still this one's.
             if storage.read_bytes(path, self._options) != content:
                 raise CommitFailedError(f"{path} is another writer's") from error
+        # Only now: after a failure the next call reads the version that others have written.
         self.version, self._digest = self.version + 1, sha256(content).digest()
         self._transactions |= transaction.versions
 
@@ -318,12 +320,14 @@ def _commit_after(
 
 def _hinders(content: bytes, removed: Collection[str], records: Transaction) -> bool:
     for action in _actions(content, but=(b'{"add"',)):
+        # Other columns or properties can make the files of this commit unreadable.
         if "metaData" in action or "protocol" in action:
             return True
         if replacement(action.get("commitInfo", {})) is not None:
             return True
         if (remove := action.get("remove")) and unquote(remove["path"]) in removed:
             return True
+        # Another driver of the pipeline has committed: what was compared is not the newest state.
         txn = action.get("txn", {})
         app_id = txn.get("appId")
         if app_id in records.expected and txn["version"] != records.expected[app_id]:

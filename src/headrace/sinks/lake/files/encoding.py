@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import parquet
 
+# The default of Parquet writers: a reader holds one group of a column at a time.
 ROW_GROUP_ROWS = 1 << 20
+# Enough rows to see which columns repeat, and few beside a batch.
 _SAMPLE_ROWS = 10_000
 _DICTIONARY_SHARE = 0.3  # of distinct values in the sample: above it, a dictionary only costs
 _ONE_BYTE_CODES = 256

@@ -22,10 +22,12 @@ from headrace.sinks.lake.files.partitions import Partition
 from headrace.sinks.lake.upkeep.merging import FileMerger, in_groups
 from headrace.storage.files import NO_OPTIONS, Options, list_files
 
+# Readers open a file for each task: below this the opening costs more than the reading.
 TARGET_BYTES = 128 * 1024 * 1024
 SMALL_BYTES = TARGET_BYTES // 2
 # As of Delta Lake: readers that began with an older version still find its files.
 RETENTION = timedelta(days=7)
+# What one commit of a merge replaces at most: a conflict loses this much work, and no more.
 TRANSACTION_BYTES = 8 * TARGET_BYTES
 
 Threshold = Callable[[Partition], int]

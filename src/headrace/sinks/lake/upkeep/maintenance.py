@@ -30,7 +30,9 @@ from headrace.sinks.lake.files.partitions import Partition
 from headrace.sinks.lake.upkeep.compaction import Compaction, Threshold, is_small
 from headrace.storage import files as storage
 
+# A partition whose time has ended gets few more files, and would never reach `compact_files`.
 LATE_FILES = 8
+# Readers read a log from its last checkpoint: at most so many small files.
 LOG_CHECKPOINT_VERSIONS = 50
 # What fails is mostly storage that is unreachable, which the pipelines wait for too.
 FIRST_DELAY_SECONDS = 5.0
@@ -163,6 +165,7 @@ class Maintenance:
             self._late |= commit.late
             if self._small is not None and commit.version > self._counted_version:
                 self._small.update(file.partition for file in commit.files if is_small(file.size))
+        # Both are tried: a merge that fails each time must not let the log grow without end.
         failures = [_failure_of(do) for do in (self._shorten_log, self._merge)]
         failed = [error for error in failures if error is not None]
         if not failed or self._abandoned.is_set():
@@ -198,6 +201,7 @@ class Maintenance:
         if not merged:
             self._small = None  # others have merged them: count again
             return
+        # Merged partitions start from zero; what was committed meanwhile is in `_commits`.
         for partition in due:
             del self._small[partition]
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _Item = TypeVar("_Item")
+# A merge holds one row group in memory, whatever the size of its files.
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _DELTA_FILES = DeltaFiles()
 _REMOTE_MERGES = 4  # at once: each holds a row group

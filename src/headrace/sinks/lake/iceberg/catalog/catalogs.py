@@ -55,6 +55,7 @@ _S3 = {
 }
 _CONFLICTS = (exceptions.CommitFailedException, exceptions.TableAlreadyExistsError)
 LOST_RACES = (*_CONFLICTS, IntegrityError)  # the last: of a namespace that others made in SQL
+# Short: it is asked again at once whether a commit whose answer was lost is in the table.
 _LOST_ANSWER_DELAYS = (0.01, 0.02, 0.03)
 _PASSING = (
     requests.ConnectionError,
