@@ -195,7 +195,7 @@ def test_where_a_partition_was_to_begin_is_forgotten_with_it(assigning):
 
     def lose():
         member._lose(consumer, [TopicPartition("orders", 0)])
-        assert not member._begins
+        assert not member._starting
 
     consumer.give(assign, lose, assign, Record(0, 9))
     assert member.take(10, 0.1).records == [Record(0, 9)]
