@@ -12,7 +12,6 @@ from headrace.pipelines.late_data.retention_rules import retention_faults
 from headrace.pipelines.rules import pipeline_faults, pipeline_type_faults, settings_faults
 from headrace.pipelines.start.shared_targets import shared_targets, unknown_sinks
 from headrace.project.kind import Kind, StatusKind
-from headrace.project.loaded import LoadedProject
 from headrace.settings import Settings
 
 
@@ -36,15 +35,12 @@ def _statuses() -> tuple[StatusKind, ...]:
     from headrace.pipelines.run.last_status import pipeline_progress
     from headrace.pipelines.status import PipelineStatus
 
-    def last(settings: Settings, project: LoadedProject | None) -> list[PipelineStatus]:
-        return pipeline_progress(settings, None if project is None else project.declared(Pipeline))
-
     return (
         StatusKind(
             name="pipelines",
             type=PipelineStatus,
             view="headrace.pipelines.progress_view",
-            read=last,
+            read=pipeline_progress,
         ),
     )
 

@@ -6,7 +6,7 @@ all declarations loops over these values, so that a new kind changes nothing els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -18,7 +18,6 @@ from headrace.model.name import NAME, NAME_ROLE
 from headrace.settings import Settings
 
 if TYPE_CHECKING:
-    from headrace.project.loaded import LoadedProject
     from headrace.service.status import ServiceStatus
 
 Value = TypeVar("Value", bound=DeclaredValue)
@@ -63,14 +62,14 @@ class StatusKind:
         name: in the JSON of ``headrace status``.
         type: of the statuses, which names their folder.
         view: the module whose ``summary`` shows them on a screen.
-        read: returns the last ones, given what is declared, if that is known; by default those in
-            the folder.
+        read: returns the last ones, given the names that are declared, if they are known; by
+            default those in the folder.
     """
 
     name: str
     type: type[ServiceStatus]
     view: str
-    read: Callable[[Settings, LoadedProject | None], Sequence[ServiceStatus]] | None = None
+    read: Callable[[Settings, Collection[str] | None], Sequence[ServiceStatus]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

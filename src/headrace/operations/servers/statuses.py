@@ -23,7 +23,7 @@ def all_statuses(
     return {
         status: StatusFolder(settings.state, status.type).read()
         if status.read is None
-        else status.read(settings, project)
+        else status.read(settings, None if project is None else project.declared(kind.type))
         for kind in kinds()
         for status in kind.statuses()
     }
