@@ -21,14 +21,18 @@ def golden(path: str, text: str) -> None:
     """Compares ``text`` with the golden file ``path`` below ``files``."""
     file = FILES / path
     text = text.rstrip("\n") + "\n"
-    if _is_rewritten():
+    is_same = file.exists() and _says_the_same(path, text, file.read_text(encoding="utf-8"))
+    if _is_rewritten() and not is_same:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
+        return
     assert file.exists(), f"{file} is missing: {_REMEDY}"
-    known = file.read_text(encoding="utf-8")
-    # The order of members says nothing in JSON.
-    is_same = json.loads(text) == json.loads(known) if path.endswith(".json") else text == known
     assert is_same, f"{path} differs: {_REMEDY}"
+
+
+def _says_the_same(path: str, text: str, known: str) -> bool:
+    # The order of members says nothing in JSON.
+    return json.loads(text) == json.loads(known) if path.endswith(".json") else text == known
 
 
 def golden_folder(folder: str, texts: dict[str, str]) -> None:

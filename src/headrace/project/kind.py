@@ -97,6 +97,8 @@ class Kind(Generic[Value]):
         looks_up: the declared topics of which it keeps the newest record of each key.
         writes: the declared topics that it writes, each with a verb: ``copies to``.
         is_sole_writer: whether a topic that it writes may have no record of others.
+        reports_times: whether its instances report how far the sources of their copies are.
+        takes_times: whether its instances read that of the topics that they read.
         dead_lettered: the topics whose records may become dead letters.
         statuses: of what runs for the declarations.
     """
@@ -115,6 +117,8 @@ class Kind(Generic[Value]):
     looks_up: Callable[[Value], Iterable[Topic]] = _none
     writes: Callable[[Value], Iterable[tuple[str, Topic]]] = _none
     is_sole_writer: bool = False
+    reports_times: bool = False
+    takes_times: bool = False
     dead_lettered: Callable[[Value], Iterable[Topic]] = _none
     statuses: Callable[[], Sequence[StatusKind]] = _none
     shown: str = ""

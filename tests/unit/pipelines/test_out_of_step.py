@@ -277,7 +277,7 @@ def test_all_that_is_lost_but_the_table_is_a_lost_checkpoint(site, tmp_path):
 def test_a_lost_current_json_is_a_lost_checkpoint(site, tmp_path):
     Path(site.lake, CHECKPOINTS, "clicks-to-lake", "current.json").unlink()
     site.restore(tmp_path / "nothing", TABLE)
-    with pytest.raises(CheckpointLostError, match="checkpoint 1 is there"):
+    with pytest.raises(CheckpointLostError, match="checkpoint 1 exists"):
         site.run()
 
 

@@ -26,5 +26,6 @@ KIND = Kind(
     reads=lambda merger: merger.sources,
     writes=lambda merger: (("writes to", topic) for topic in (merger.target, merger.late)),
     is_sole_writer=True,
+    takes_times=True,
     statuses=_statuses,
 )

@@ -50,7 +50,7 @@ def plan_of(project: LoadedProject, merger: Merger) -> MergerPlan:
                 ClockSource.RECORDS
                 if topic.name in elsewhere
                 else ClockSource.MIRROR
-                if any(kind.label == "mirror" for kind, _ in project.writers(topic.name))
+                if any(kind.reports_times for kind, _ in project.writers(topic.name))
                 else ClockSource.WALL
             )
             for topic in merger.sources

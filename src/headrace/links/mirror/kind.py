@@ -24,5 +24,6 @@ KIND = Kind(
     consumer_group=lambda mirror: mirror.consumer_group,
     writes=lambda mirror: (("copies to", topic) for topic in mirror.topics.values()),
     is_sole_writer=True,
+    reports_times=True,
     statuses=_statuses,
 )

@@ -17,9 +17,9 @@ def mirror_run(
     """Returns an instance of a mirror. Raises as :func:`mirror_plan`."""
     merged = {
         topic.name
-        for kind, merger in project.by_kind
-        if kind.label == "merger"
-        for topic in kind.reads(merger)
+        for kind, value in project.by_kind
+        if kind.takes_times
+        for topic in kind.reads(value)
     }
     reports_times = any(topic.name in merged for topic in mirror.topics.values())
     instance = MirrorInstance(mirror_plan(project.settings, mirror, reports_times=reports_times))
