@@ -11,8 +11,6 @@ SOURCES = Path(headrace.__file__).parent
 LONGER = {
     # Its signature and the docstring that is its reference page are longer by themselves.
     "worker",
-    # To be shortened.
-    "accept_loss",
 }
 
 

@@ -160,23 +160,15 @@ def accept_loss(
         SinkError: if the ledger can't be written; nothing is accepted then.
     """
     [route] = routes_of(project, dispatcher, [site])
-    starts = find_starts(route)
-    refusal = starts.refused.get(partition)
-    if refusal is None and partition not in starts.positions:
-        partitions = len(starts.positions) + len(starts.refused)
-        raise PartitionMissingError(partition.topic, partition.partition, partitions)
-    if refusal is None:
-        raise LinkNotRefusedError(*route.named(site), partition.path)
-    if not isinstance(refusal, LinkLossError):
-        raise refusal
+    loss = _loss(route, site, partition)
     topic_id = live_topic(route, route.source_site).topic_id
     # An instance need not be stopped: it starts a query from this position within half a minute.
     before = committed_positions(route, [partition])[partition]
     copy = route.copy_of(partition)
     with naming_site(site):
         end, _ = latest_offsets(route.target, [copy])[copy]
-    after = refusal.accepted_offset
-    is_gap = before.topic_id == topic_id and after > refusal.next_offset
+    after = loss.accepted_offset
+    is_gap = before.topic_id == topic_id and after > loss.next_offset
     # Otherwise offsets mean other records than those whose copies are there.
     scan_from = before.scan_from if is_gap else end
     epoch = before.epoch if is_gap else -1
@@ -186,13 +178,27 @@ def accept_loss(
         topic_id,
         live_topic(route, site).topic_id,
         partition.partition,
-        refusal.next_offset,
+        loss.next_offset,
         after,
         datetime.now(UTC),
-        refusal.reason,
+        loss.reason,
         None if is_gap else end,
     )
     folder = accepted_folder(project.settings, route.group)
     return accept(
         "dispatcher", folder, range_, lambda: commit_positions(route, {partition: at}), site
     )
+
+
+def _loss(route: DispatcherRoute, site: str, partition: TopicPartition) -> LinkLossError:
+    """Returns what a partition has lost; raises where there is nothing that can be accepted."""
+    starts = find_starts(route)
+    refusal = starts.refused.get(partition)
+    if refusal is None and partition not in starts.positions:
+        partitions = len(starts.positions) + len(starts.refused)
+        raise PartitionMissingError(partition.topic, partition.partition, partitions)
+    if refusal is None:
+        raise LinkNotRefusedError(*route.named(site), partition.path)
+    if not isinstance(refusal, LinkLossError):
+        raise refusal
+    return refusal

@@ -150,22 +150,12 @@ def accept_loss(
     copy = plan.copy_of(partition)
     # Read after the members were checked: an instance that has ended has committed its last one.
     starts = find_starts(plan, committed_positions(plan, [copy]))
-    refusal, start = starts.refused.get(partition), starts.positions.get(partition)
-    if refusal is not None and not isinstance(refusal, LinkLossError):
-        raise refusal
-    if to is not None:
-        _check_offset(plan, partition, to)
-    if refusal is not None:
-        before, after = refusal.next_offset, refusal.accepted_offset if to is None else to
-    elif start is not None and to is not None and to > start.offset:
-        before, after = start.offset, to
-    else:
-        raise LinkNotRefusedError("mirror", mirror.name, "", partition.path)
+    loss, before, after = _left_out(mirror, plan, starts, partition, to)
     topic_id = describe(plan.source, [partition.topic])[partition.topic].topic_id
     offset = client_partition(copy, after, Position(after, topic_id).metadata)
     # After a recreated or truncated log, its offsets mean other records: the ledger then compares
     # from the end of the copy on.
-    has_same_offsets = refusal is None or refusal.loss == "gap"
+    has_same_offsets = loss is None or loss.loss == "gap"
     with naming_site(plan.target_site):
         end, _ = latest_offsets(plan.target, [copy])[copy]
         range_ = AcceptedRange(
@@ -176,11 +166,31 @@ def accept_loss(
             before,
             after,
             datetime.now(UTC),
-            "they were left out" if refusal is None else str(refusal),
+            "they were left out" if loss is None else str(loss),
             None if has_same_offsets else end,
         )
         folder = accepted_folder(settings, plan.group)
         return accept("mirror", folder, range_, lambda: commit(plan.target, plan.group, [offset]))
+
+
+def _left_out(
+    mirror: Mirror,
+    plan: MirrorPlan,
+    starts: Starts[Position],
+    partition: TopicPartition,
+    to: int | None,
+) -> tuple[LinkLossError | None, int, int]:
+    """Returns the loss, if there is one, and the offsets from and before which records are left."""
+    refusal, start = starts.refused.get(partition), starts.positions.get(partition)
+    if refusal is not None and not isinstance(refusal, LinkLossError):
+        raise refusal
+    if to is not None:
+        _check_offset(plan, partition, to)
+    if refusal is not None:
+        return refusal, refusal.next_offset, refusal.accepted_offset if to is None else to
+    if start is not None and to is not None and to > start.offset:
+        return None, start.offset, to
+    raise LinkNotRefusedError("mirror", mirror.name, "", partition.path)
 
 
 def _check_partition(plan: MirrorPlan, partition: TopicPartition) -> None:
