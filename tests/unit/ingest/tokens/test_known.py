@@ -94,7 +94,7 @@ def test_the_file_is_for_this_user_alone_and_holds_no_secret(known, tmp_path):
     known(Registry(wanted)).keep()
     file = tmp_path / "tokens"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert text.rpartition("_")[2].encode() not in file.read_bytes()
+    assert text.partition("_a_")[2].encode() not in file.read_bytes()
     assert [one.name for one in tmp_path.iterdir()] == ["tokens"]
 
 
