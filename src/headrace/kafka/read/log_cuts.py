@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client.admin_requests import REQUEST_TIMEOUT_SECONDS
@@ -68,15 +69,14 @@ def find_cuts(config: ClientConfig, topic: str, seen: Mapping[int, Seen]) -> dic
     known = {p: at for p, at in seen.items() if at.epoch >= 0}
     if not known:
         return {}
+    positions = {
+        p: client_partition(TopicPartition(topic, p), at.offset, epoch=at.epoch)
+        for p, at in known.items()
+    }
     reader = consumer(config, "headrace.tasks", _FIRST_RECORDS)
     try:
-        reader.assign(
-            [
-                client_partition(TopicPartition(topic, p), at.offset, epoch=at.epoch)
-                for p, at in known.items()
-            ]
-        )
-        return _answers(config, reader, topic, set(known))
+        reader.assign(list(positions.values()))
+        return _answers(config, reader, topic, positions)
     finally:
         reader.close()
 
@@ -128,9 +128,13 @@ def find_cuts_by_new_leaders(
 
 
 def _answers(
-    config: ClientConfig, reader: confluent_kafka.Consumer, topic: str, open_: set[int]
+    config: ClientConfig,
+    reader: confluent_kafka.Consumer,
+    topic: str,
+    positions: Mapping[int, confluent_kafka.TopicPartition],
 ) -> dict[int, int]:
     cuts: dict[int, int] = {}
+    open_, sought = set(positions), set[int]()
     deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
     reason = f"no leader says where the epochs of {topic} end"
     while open_:
@@ -146,10 +150,29 @@ def _answers(
         if means in {Meaning.UNREACHABLE, Meaning.TRANSIENT} or message.topic() is None:
             reason = error.str()
             continue
+        partition = message.partition()
+        if means is Meaning.END and partition in open_ - sought:
+            sought.add(partition)
+            _seek(reader, positions[partition])
+            continue
         cut = cut_offset(error) if means is Meaning.TRUNCATED else None
         if cut is not None:
-            cuts[message.partition()] = cut
-        if message.partition() in open_:
-            open_.discard(message.partition())
+            cuts[partition] = cut
+        if partition in open_:
+            open_.discard(partition)
             deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
     return cuts
+
+
+def _seek(reader: confluent_kafka.Consumer, position: confluent_kafka.TopicPartition) -> None:
+    """Makes the client compare the log, which it does at an assignment only by chance.
+
+    It compares when metadata arrives that has a newer epoch. Metadata that arrived before the
+    partition was started is not looked at again, but a seek always compares.
+    """
+    try:
+        reader.seek(position)
+    except KafkaException as error:
+        # Stopped meanwhile: it has compared, and the error that it found comes with a later poll.
+        if error.args[0].code() != KafkaError._STATE:  # noqa: SLF001
+            raise

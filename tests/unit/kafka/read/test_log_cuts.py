@@ -5,6 +5,7 @@ from confluent_kafka import KafkaError
 from tests.mock_brokers import FETCH, OFFSETS_FOR_LEADER_EPOCH, MockBrokers
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError
+from headrace.kafka.client.clients import consumer
 from headrace.kafka.read import log_cuts
 from headrace.kafka.read.log_cuts import Seen, find_cuts, whole_ends
 from headrace.model import TopicPartition
@@ -30,6 +31,17 @@ def test_a_position_that_the_new_leader_knows_is_no_cut(brokers, offset):
 
 
 def test_a_position_beyond_what_the_new_leader_had_is_a_cut(brokers):
+    seen = {0: Seen(11, EPOCH_OF_FIRST_LEADER)}
+    assert find_cuts(brokers.config, "orders", seen) == {0: 10}
+
+
+def test_a_client_that_has_the_metadata_before_it_is_assigned_compares_too(brokers, monkeypatch):
+    def with_metadata(*config):
+        reader = consumer(*config)
+        reader.list_topics("orders", timeout=15)
+        return reader
+
+    monkeypatch.setattr(log_cuts, "consumer", with_metadata)
     seen = {0: Seen(11, EPOCH_OF_FIRST_LEADER)}
     assert find_cuts(brokers.config, "orders", seen) == {0: 10}
 
