@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import logging
-import pkgutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from headrace.errors import BrokerUnreachableError, Problem, ProjectError
 from headrace.ingest.config import IngestConfig
-from headrace.ingest.queries.backend import QueryLoader
 from headrace.ingest.tokens import registry
 from headrace.project.loaded import LoadedProject
 from headrace.project.services import INGEST_FOLDER, broker_config, ingest_address
-from headrace.runtime.extras import require_extra
 from headrace.runtime.servers.ports import require_free
 from headrace.service.reservation import allow_connections, only_service
 from headrace.settings import PROJECT_FILE
@@ -62,6 +58,9 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
     spooled = any(topic.spool for topic in topics.values())
     # With a spool the service starts without Kafka, and clients connect once it is there.
     client = broker_config(project.settings, may_be_down=spooled)
+    query_loaders = (
+        kind.query_backend(project.settings) for kind, _ in project.by_kind if kind.query_backend
+    )
     return IngestConfig(
         settings,
         topics,
@@ -70,18 +69,8 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
         project.settings.name,
         project.settings.log,
         written_with=written_with(topics.values(), project.settings),
-        queries=_query_loader(project),
+        queries=next(query_loaders, None),
     )
-
-
-def _query_loader(project: LoadedProject) -> QueryLoader | None:
-    if not any(kind.label == "standing queries" for kind, _ in project.by_kind):
-        return None
-    require_extra("queries")
-    # By name: queries lie above ingest. Declarations need not be picklable, so each worker loads
-    # the project.
-    load_project_queries = pkgutil.resolve_name("headrace.queries.serve:load_project_queries")
-    return functools.partial(load_project_queries, project.settings)
 
 
 @contextlib.contextmanager

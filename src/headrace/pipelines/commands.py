@@ -223,11 +223,12 @@ def _declared(session: Session, *names: str) -> list[Pipeline]:
 
 
 def _nothing_to_run(session: Session) -> str:
-    workers = [value.name for kind, value in session.project.by_kind if kind.label == "worker"]
-    if not workers:
+    runnable = [(kind, value) for kind, value in session.project.by_kind if kind.run_command]
+    if not runnable:
         return "no pipelines are declared"
-    commands = ", ".join(f"`headrace workers run {name}`" for name in workers)
-    return f"no pipelines are declared; run each worker by itself: {commands}"
+    labels = " and ".join(dict.fromkeys(kind.label for kind, _ in runnable))
+    commands = ", ".join(f"`{kind.run_command} {value.name}`" for kind, value in runnable)
+    return f"no pipelines are declared; run each {labels} by itself: {commands}"
 
 
 def _also_served(observe: Observe, server: MetricsServer | None, own: Sequence[Metric]) -> Observe:

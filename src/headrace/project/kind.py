@@ -96,7 +96,12 @@ class Kind(Generic[Value]):
         reads: the declared topics whose records it reads in order.
         looks_up: the declared topics of which it keeps the newest record of each key.
         writes: the declared topics that it writes, each with a verb: ``copies to``.
-        is_sole_writer: whether a topic that it writes may have no record of others.
+        is_sole_writer: whether `produce` is refused for the topics that it writes: they may have no
+            record of others. Rules of the kind itself refuse declarations that write them.
+        run_command: the command that runs a value by its name, for users who call `run` where no
+            pipeline is declared. Empty: it is not named there.
+        query_backend: makes what loads the values in each process of the HTTP service, which then
+            answers for them. The result is picklable. ``None``: HTTP does not serve the kind.
         reports_times: whether its instances report how far the sources of their copies are.
         takes_times: whether its instances read that of the topics that they read.
         dead_lettered: the topics whose records may become dead letters.
@@ -117,6 +122,8 @@ class Kind(Generic[Value]):
     looks_up: Callable[[Value], Iterable[Topic]] = _none
     writes: Callable[[Value], Iterable[tuple[str, Topic]]] = _none
     is_sole_writer: bool = False
+    run_command: str = ""
+    query_backend: Callable[[Settings], Callable[[], Any]] | None = None
     reports_times: bool = False
     takes_times: bool = False
     dead_lettered: Callable[[Value], Iterable[Topic]] = _none

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from headrace.project.kind import Kind, StatusKind
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.rules import faults_with_queries, query_type_faults, standing_query_faults
+from headrace.runtime.extras import require_extra
+from headrace.settings import Settings
+
+if TYPE_CHECKING:
+    from headrace.queries.serve import ProjectQueries
 
 
 def _statuses() -> tuple[StatusKind, ...]:
@@ -22,6 +31,15 @@ def _statuses() -> tuple[StatusKind, ...]:
     )
 
 
+def _query_backend(settings: Settings) -> Callable[[], ProjectQueries]:
+    require_extra("queries")
+    # Inside: a check answers no queries.
+    from headrace.queries.serve import load_project_queries
+
+    # Declarations need not be picklable, so each worker process loads the project.
+    return functools.partial(load_project_queries, settings)
+
+
 KIND = Kind(
     type=StandingQueries,
     label="standing queries",
@@ -31,5 +49,6 @@ KIND = Kind(
     type_faults=query_type_faults,
     faults=lambda queries, _: standing_query_faults(queries),
     faults_between=lambda declarations, _: faults_with_queries(declarations),
+    query_backend=_query_backend,
     statuses=_statuses,
 )

@@ -21,6 +21,7 @@ KIND = Kind(
     hint="`headrace workers` has its commands",
     type_faults=worker_type_faults,
     faults=lambda worker, _: worker_faults(worker),
+    run_command="headrace workers run",
     consumer_group=lambda worker: worker.consumer_group,
     reads=lambda worker: worker.topics,
     dead_lettered=lambda worker: worker.topics if sends_dead_letters(worker) else (),

@@ -1,6 +1,7 @@
 """What the HTTP service is told, and what it can't be told."""
 
 import os
+import pickle
 import socket
 import sys
 
@@ -19,6 +20,8 @@ from headrace.ingest.tokens import registry
 from headrace.ingest.tokens.token import Token
 from headrace.model import Topic
 from headrace.project.loaded import LoadedProject
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.serve import load_project_queries
 from headrace.runtime.servers.ports import free_ports
 from headrace.settings import IngestSettings, load_settings
 
@@ -50,6 +53,19 @@ def test_a_topic_that_other_programs_give_keys_is_not_served(tmp_path):
     project = LoadedProject(load_settings(tmp_path, {}), (topic,))
     with pytest.raises(ProjectError, match="with a key if compacted"):
         ingest_config(project)
+
+
+@pytest.mark.parametrize("declared", [(), (StandingQueries("ads"),)])
+def test_queries_are_answered_where_they_are_declared(tmp_path, declared):
+    """What loads them travels to each process of the service."""
+    (tmp_path / "headrace.toml").write_text(FILE.replace("redis =", "# redis ="))
+    topic = Topic("tokens", event=Token, spool=True)
+    project = LoadedProject(load_settings(tmp_path, {}), (topic, *declared))
+    load_queries = ingest_config(project).queries
+    assert (load_queries is not None) is bool(declared)
+    if load_queries is not None:
+        sent = pickle.loads(pickle.dumps(load_queries))
+        assert (sent.func, sent.args) == (load_project_queries, (project.settings,))
 
 
 @pytest.fixture
