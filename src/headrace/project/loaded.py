@@ -39,10 +39,11 @@ class LoadedProject:
         """The declared topics by name."""
         return self.declared(Topic)
 
-    @property
-    def by_kind(self) -> list[tuple[Kind[Any], Any]]:
+    @cached_property
+    def by_kind(self) -> Sequence[tuple[Kind[Any], Any]]:
         """What is declared, each with its kind and in the order of the kinds."""
-        return [(kind, value) for kind in kinds() for value in self.declared(kind.type).values()]
+        declared = ((kind, self.declared(kind.type).values()) for kind in kinds())
+        return tuple((kind, value) for kind, values in declared for value in values)
 
     @property
     def dead_lettered(self) -> dict[str, Topic]:

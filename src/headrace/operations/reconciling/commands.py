@@ -53,15 +53,17 @@ def reconcile(
     from headrace.queries.declaration import StandingQueries
 
     project = session.project
-    of_links = (link.book.name for link in declared_links(project))
-    declared = {*project.declared(Pipeline), *of_links, *project.declared(StandingQueries)}
+    links = declared_links(project)
+    link_names = (link.book.name for link in links)
+    declared = {*project.declared(Pipeline), *link_names, *project.declared(StandingQueries)}
     for name in names:
         if name not in declared:
             kinds = "pipeline, mirror, merger, dispatcher or standing queries"
             raise unknown(kinds, name, sorted(declared))
     pipelines = [p for p in session.declared(Pipeline) if p.name in names or not names]
     queries = [q for q in session.declared(StandingQueries) if q.name in names or not names]
-    request, links = ReconcileRequest(times, since, recount), declared_links(project, names)
+    links = [link for link in links if link.book.name in names or not names]
+    request = ReconcileRequest(times, since, recount)
     result: Reconciliation = until_signal(compare, project, pipelines, request, links, queries)
     if result.is_unbalanced or (strict and result.is_unknown):
         session.exit_code = UNBALANCED
