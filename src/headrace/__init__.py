@@ -4,8 +4,8 @@
 workers of Spark, a dozen for each query, need few of them.
 """
 
-import lazy_loader
+from headrace.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -126,24 +126,6 @@ The class docstring is the first line of the message; facts are fields. ``remedy
 module is imported when one is used.
 """
 
-from __future__ import annotations
+from headrace.lazy_names import lazy_names
 
-import ast
-import importlib
-from pathlib import Path
-
-# Not lazy_loader, which knows the modules of one package.
-_MODULES = {
-    name.name: f"{'.' * node.level}{node.module}"
-    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8")).body
-    if isinstance(node, ast.ImportFrom)
-    for name in node.names
-}
-__all__ = sorted(_MODULES)  # noqa: PLE0605 - the stub has the list
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = getattr(importlib.import_module(_MODULES[name], __name__), name)
-    return globals()[name]
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

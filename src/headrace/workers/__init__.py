@@ -28,10 +28,7 @@ The way of a record through an instance, all on its event loop but for (1) and o
    first offset that is not done, and in the metadata what is done beyond it.
 """
 
-import lazy_loader
-
-from headrace.errors import InvalidRecordError
+from headrace.lazy_names import lazy_names
 
 # Declaring a worker needs no Kafka client, and the help of commands needs no worker.
-__getattr__, __dir__, _own = lazy_loader.attach_stub(__name__, __file__)
-__all__ = ["InvalidRecordError", *_own]  # noqa: PLE0604 - names of the stub
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

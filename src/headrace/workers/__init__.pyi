@@ -1,4 +1,4 @@
-import headrace.errors
+from headrace.errors import InvalidRecordError
 
 from .declaration import Worker, worker
 from .instance import WorkerInstance
@@ -13,8 +13,6 @@ from .tasks.task import (
     WorkerSubpartition,
     WorkerTask,
 )
-
-InvalidRecordError = headrace.errors.InvalidRecordError
 
 __all__ = [
     "BatchWorkerTask",
