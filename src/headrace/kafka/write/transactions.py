@@ -78,8 +78,7 @@ class TransactionWriter:
         """Begins a transaction, where none is open."""
         if not self._is_open:
             with self._naming():
-                self._producer.begin_transaction()
-            self._is_open = True
+                self._open()
 
     def poll(self, seconds: float = 0) -> None:
         """Handles delivery reports."""
@@ -107,6 +106,10 @@ class TransactionWriter:
         """Aborts what is not committed."""
         with contextlib.suppress(KafkaException):
             self._producer.abort_transaction(_CLOSE_SECONDS)
+
+    def _open(self) -> None:
+        self._producer.begin_transaction()
+        self._is_open = True
 
     def _delivered(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
         if error is None and message.offset() is not None:
@@ -164,7 +167,7 @@ class TransactionalProducer(TransactionWriter):
         self._failures.clear()
         produce, poll = self._producer.produce, self._producer.poll
         try:
-            self._producer.begin_transaction()
+            self._open()
             for record in records:
                 by_place = (record.value, record.key, record.partition, self._delivered, None, 0)
                 until_taken(produce, poll, (record.topic, *by_place, list(record.headers)))
@@ -192,6 +195,7 @@ class TransactionalProducer(TransactionWriter):
         After a fatal error, ``produce`` says only that there was one. An abort always says which;
         a poll does once, when the error has come through librdkafka's queue.
         """
+        self._is_open = False
         try:
             self._producer.abort_transaction(_CLOSE_SECONDS)
         except KafkaException as error:
