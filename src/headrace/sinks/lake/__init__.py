@@ -12,7 +12,7 @@ Guarantees:
 - Nothing half-written is visible: readers see the files of a batch all at once, or none.
 - Partition columns read back as they were, whatever they hold. Null and the empty text are one
   partition and read back as null; values that can't name a directory have the home that
-  :class:`~headrace.model.UnsafeValues` says.
+  :class:`~headrace.sinks.lake.layout.UnsafeValues` says.
 - Nothing but the commit is in a batch's way: :mod:`headrace.sinks.lake.upkeep.maintenance` merges
   small files beside it, those of late rows sooner.
 - Compaction and other pipelines may write at the same time, as may other Delta engines that append
