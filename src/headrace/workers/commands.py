@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +13,7 @@ from headrace.cli.session import Session, command, epilog, log_to_file
 from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.runtime.extras import require_extra
 from headrace.runtime.logs import Subject
-from headrace.settings import environment
+from headrace.settings import Settings, environment
 
 if TYPE_CHECKING:
     from headrace.cli.lifecycle import PausedPartitions
@@ -215,14 +215,9 @@ def pause(
     Records in process are completed, those after them wait in Kafka. The pause survives restarts
     and rebalances.
     """
-    from headrace.cli.lifecycle import PausedPartitions
     from headrace.workers.run import pause as hold
 
-    worker = _declared(session, name)
-    paused: Sequence[str] = ()
-    for chosen in _selections(worker, places, topics, partitions):
-        paused = hold(session.settings, worker, *chosen)
-    return PausedPartitions("worker", name, tuple(paused))
+    return _change_paused(session, name, hold, places, topics, partitions)
 
 
 @command("headrace workers resume enrich\nheadrace workers resume enrich clicks/3")
@@ -239,14 +234,9 @@ def resume(
     partitions: tuple[int, ...],
 ) -> PausedPartitions:
     """Resume paused partitions of WORKER, all when none is named."""
-    from headrace.cli.lifecycle import PausedPartitions
     from headrace.workers.run import resume as release
 
-    worker = _declared(session, name)
-    paused: Sequence[str] = ()
-    for chosen in _selections(worker, places, topics, partitions):
-        paused = release(session.settings, worker, *chosen)
-    return PausedPartitions("worker", name, tuple(paused))
+    return _change_paused(session, name, release, places, topics, partitions)
 
 
 @command("headrace workers reset enrich --to 2026-11-21T18:00:00Z --dry-run")
@@ -293,17 +283,27 @@ def _declared(session: Session, name: str) -> Worker:
     return declared
 
 
-def _selections(
-    worker: Worker,
+def _change_paused(
+    session: Session,
+    name: str,
+    change: Callable[[Settings, Worker, Sequence[str], Sequence[int]], Sequence[str]],
     places: tuple[TopicPartition, ...],
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
-) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Returns topics and numbers of the chosen partitions, each pair for a call of its own."""
+) -> PausedPartitions:
+    """Pauses or resumes the chosen partitions; returns those that are paused then."""
+    from headrace.cli.lifecycle import PausedPartitions
+
+    worker = _declared(session, name)
     if places and (topics or partitions):
         raise click.UsageError("name partitions by TOPIC/PARTITION or by options, not by both")
     _check_topics(worker, topics or tuple(place.topic for place in places))
-    return [((place.topic,), (place.partition,)) for place in places] or [(topics, partitions)]
+    selections: list[tuple[Sequence[str], Sequence[int]]]
+    selections = [((place.topic,), (place.partition,)) for place in places]
+    paused: Sequence[str] = ()
+    for chosen_topics, numbers in selections or [(topics, partitions)]:
+        paused = change(session.settings, worker, chosen_topics, numbers)
+    return PausedPartitions("worker", name, tuple(paused))
 
 
 def _check_topics(worker: Worker, topics: tuple[str, ...]) -> None:
