@@ -14,8 +14,8 @@ from typing import Any
 from tests.golden import statuses
 from tests.golden.samples import sample_of
 
-from headrace.cli.lifecycle import PausedPartitions, Stopping
 from headrace.cli.output import Live
+from headrace.cli.view import PausedPartitions, Stopping
 from headrace.errors import Problem
 from headrace.ingest.producing.produce import RejectedLine
 from headrace.ingest.producing.views import producing

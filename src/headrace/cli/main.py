@@ -1,15 +1,19 @@
-"""The ``headrace`` command."""
+"""The ``headrace`` command, and `version`, which shows what is installed."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace import __version__
-from headrace.cli.session import EXIT_CODES, epilog
+from headrace.cli.session import EXIT_CODES, Session, command, epilog
 from headrace.runtime.clock import use_utc
+
+if TYPE_CHECKING:
+    from headrace.cli.view import Versions
 
 _EXAMPLE = "headrace init ads && cd ads\nheadrace up && headrace apply && headrace run"
 _CODES = "\n".join(f"{code:>3}  {text}" for code, text in EXIT_CODES.items())
@@ -34,9 +38,21 @@ _MODULES = {
     "links.sites.commands": ("sites",),
     "queries.commands": ("query",),
     "topics.dead_letters.commands": ("dead-letters",),
-    "cli.commands": ("version",),
+    "cli.main": ("version",),
 }
 _MODULE_OF = {command: module for module, commands in _MODULES.items() for command in commands}
+
+# Those whose versions matter most in a report of a bug.
+_PARTS = (
+    "pyspark",
+    "confluent-kafka",
+    "deltalake",
+    "polars",
+    "pyarrow",
+    "psycopg",
+    "redis",
+    "cassandra-driver",
+)
 
 
 class _Commands(Mapping[str, click.Command]):
@@ -44,8 +60,8 @@ class _Commands(Mapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         module = importlib.import_module(f"headrace.{_MODULE_OF[name]}")
-        command: click.Command = getattr(module, name.replace("-", "_"))
-        return command
+        named: click.Command = getattr(module, name.replace("-", "_"))
+        return named
 
     def __iter__(self) -> Iterator[str]:
         return iter(_MODULE_OF)
@@ -63,3 +79,24 @@ class _Commands(Mapping[str, click.Command]):
 def main() -> None:
     """Real-time event pipelines in Python, on Kafka and PySpark."""
     use_utc()
+
+
+@command("headrace version --json")
+def version(_session: Session) -> Versions:
+    """Show versions of headrace and of its dependencies."""
+    import platform
+
+    from headrace.cli.view import Versions
+
+    versions = {"headrace": __version__, "python": platform.python_version()}
+    return Versions(versions | {name: _installed(name) for name in _PARTS})
+
+
+def _installed(package: str) -> str:
+    # Inside: it imports much, and no other command needs it.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from headrace.cli.lifecycle import Stopping
 from headrace.cli.output import Live
 from headrace.cli.session import Session
 from headrace.cli.signals import stop_on_signal
+from headrace.cli.view import Stopping
 
 Status = TypeVar("Status", covariant=True)  # noqa: PLC0105 - as typing's own names
 

@@ -23,7 +23,7 @@ from headrace.runtime.extras import require_extra
 from headrace.settings import environment
 
 if TYPE_CHECKING:
-    from headrace.cli.lifecycle import PausedPartitions
+    from headrace.cli.view import PausedPartitions
     from headrace.metrics import Metric
     from headrace.pipelines.declaration import Pipeline
     from headrace.pipelines.run.pipeline_run import Deployment
@@ -69,7 +69,7 @@ def run(  # noqa: PLR0913 - one for each option
     The exit code is 0, also when it was stopped; 1, 3 or 4 when a pipeline failed, was refused,
     or reached its dead-letter limit.
     """
-    from headrace.cli.lifecycle import Stopping
+    from headrace.cli.view import Stopping
     from headrace.pipelines.run.runner import run_pipelines
     from headrace.pipelines.views import RunResult, running
     from headrace.runtime.prometheus import serving
@@ -286,7 +286,7 @@ def _partitions(pipeline: Pipeline, texts: tuple[str, ...]) -> set[TopicPartitio
 
 
 def _paused(pipeline: str, partitions: set[TopicPartition]) -> PausedPartitions:
-    from headrace.cli.lifecycle import PausedPartitions
+    from headrace.cli.view import PausedPartitions
 
     names = (f"{partition.topic}/{partition.partition}" for partition in sorted(partitions))
     return PausedPartitions("pipeline", pipeline, tuple(names))

@@ -16,7 +16,7 @@ from headrace.runtime.logs import Subject
 from headrace.settings import Settings, environment
 
 if TYPE_CHECKING:
-    from headrace.cli.lifecycle import PausedPartitions
+    from headrace.cli.view import PausedPartitions
     from headrace.model import TopicPartition
     from headrace.workers.declaration import Worker
     from headrace.workers.reset import ResetTo
@@ -169,7 +169,7 @@ def _check_place(
 def _run_on_spark(
     session: Session, worker: Worker, master: str, instances: int, options: WorkerRunOptions
 ) -> None:
-    from headrace.cli.lifecycle import Stopping
+    from headrace.cli.view import Stopping
     from headrace.runtime.java.installation import find_java
     from headrace.workers.placement.spark import SparkPlacement, run_on_spark
     from headrace.workers.views import working
@@ -292,7 +292,7 @@ def _change_paused(
     partitions: tuple[int, ...],
 ) -> PausedPartitions:
     """Pauses or resumes the chosen partitions; returns those that are paused then."""
-    from headrace.cli.lifecycle import PausedPartitions
+    from headrace.cli.view import PausedPartitions
 
     worker = _declared(session, name)
     if places and (topics or partitions):

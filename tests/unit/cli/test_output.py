@@ -15,8 +15,8 @@ import pytest
 import headrace.operations.planning.views  # noqa: F401  registers the view
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
-from headrace.cli.lifecycle import PausedPartitions, Stopping
 from headrace.cli.screen import MAX_SHOWN_BYTES
+from headrace.cli.view import PausedPartitions, Stopping
 from headrace.errors import Problem, ProjectError, TopicRecreatedError
 from headrace.ingest.tokens.token import Token
 from headrace.ingest.views import NewToken, Serving, TokenList
@@ -259,7 +259,7 @@ def test_a_warning_leaves_stdout_alone(capsys):
 PROGRAM = """
 import subprocess
 from headrace.cli.json_output import JsonOutput
-from headrace.cli.lifecycle import Stopping
+from headrace.cli.view import Stopping
 from headrace.operations.sizing.views import measuring
 
 output = JsonOutput()

@@ -14,8 +14,8 @@ import pytest
 from tests.waiting import LIMIT_SECONDS
 
 from headrace.cli.json_output import JsonOutput
-from headrace.cli.lifecycle import Stopping
 from headrace.cli.signals import interrupt_on_sigterm, stop_on_signal
+from headrace.cli.view import Stopping
 from headrace.operations.sizing.views import measuring
 
 PROGRAM = """

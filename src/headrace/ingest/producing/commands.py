@@ -78,7 +78,7 @@ def produce(  # noqa: PLR0913 - one for each option
     the command with 2, unless --on-invalid skip leaves it out. Ctrl-C stops reading, and waits
     until Kafka has acknowledged the events that were sent; a second one stops at once.
     """
-    from headrace.cli.lifecycle import Stopping
+    from headrace.cli.view import Stopping
     from headrace.ingest.producing.produce import ProduceOptions, produce_lines
     from headrace.ingest.producing.views import producing
 

@@ -75,7 +75,7 @@ def reprocess(  # noqa: PLR0913 - one for each option
     Ctrl-C (or SIGTERM) stops after the current part (exit code 130); a second one at once, which is
     safe too. Refused (exit code 3) where the outcome would not be exact.
     """
-    from headrace.cli.lifecycle import Stopping
+    from headrace.cli.view import Stopping
     from headrace.pipelines.declaration import Pipeline
     from headrace.pipelines.reprocessing.ranges import TimeRange
     from headrace.pipelines.reprocessing.reprocess import ReprocessRequest, plan_reprocessing
