@@ -14,11 +14,14 @@ from headrace.ingest.spool.quarantine import (
     quarantine_rejected,
     quarantine_segment,
 )
-from headrace.ingest.spool.reader import SegmentReader, SpoolBatch
 from headrace.ingest.spool.record import SpoolRecord
-from headrace.ingest.spool.segment import UnknownVersionError
+from headrace.ingest.spool.segment import (
+    ReadableSegment,
+    SegmentReader,
+    SpoolBatch,
+    UnknownVersionError,
+)
 from headrace.ingest.spool.spool import Spool
-from headrace.ingest.spool.store import ReadableSegment
 from headrace.runtime.files.file_locks import FileLock, open_lock_file
 from headrace.runtime.retrying import exponential_backoff
 

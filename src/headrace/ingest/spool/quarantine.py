@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.ingest.spool.frames import Damage
-from headrace.ingest.spool.reader import RejectedRecord
-from headrace.ingest.spool.segment import read
+from headrace.ingest.spool.segment import RejectedRecord, read
 from headrace.runtime.files.durable_files import sync_folder, write_durably
 
 _DAMAGED, _REJECTED = ".damaged", ".rejected"

@@ -6,29 +6,15 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import SpoolError
 from headrace.ingest.spool.cursor import FIRST_COUNTER, CursorFile
 from headrace.ingest.spool.frames import Frame, scan
-from headrace.ingest.spool.segment import HEADER_BYTES, Segment, segments
+from headrace.ingest.spool.segment import HEADER_BYTES, ReadableSegment, Segment, segments
 from headrace.ingest.spool.state import SpoolState
 from headrace.runtime.files.durable_files import make_private_folder, sync_file, sync_folder
 from headrace.runtime.files.file_locks import FileLock, open_lock_file
-
-
-@dataclass(frozen=True, slots=True)
-class ReadableSegment:
-    """What may be read of a segment: up to offset ``end``, records below counter ``limit``.
-
-    A record at ``limit`` or above it was not acknowledged: its append failed or never ended.
-    """
-
-    segment: Segment
-    end: int
-    limit: int
-    growing: bool
 
 
 class Store:

@@ -13,11 +13,14 @@ from pathlib import Path
 import msgspec
 
 from headrace.errors import SpoolError
-from headrace.ingest.spool.reader import SegmentReader
 from headrace.ingest.spool.record import SpoolRecord
-from headrace.ingest.spool.segment import UnknownVersionError, segments
+from headrace.ingest.spool.segment import (
+    ReadableSegment,
+    SegmentReader,
+    UnknownVersionError,
+    segments,
+)
 from headrace.ingest.spool.spool import Spool
-from headrace.ingest.spool.store import ReadableSegment
 from headrace.runtime.files.file_locks import FileLock, open_lock_file
 
 _LOG = logging.getLogger("headrace.ingest.spool")
