@@ -10,7 +10,8 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "headrace"
 MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
-ROOMS = ("kafka", "pipelines", "queries", "sinks/lake", "workers")
+# Folders in ``src/headrace``; those in ``links`` are not held to it yet.
+ROOMS = sorted({module.parts[0] for module in MODULES if len(module.parts) > 1} - {"links"})
 BASE = tuple(
     f"headrace.{name}" for name in ("__version__", "cli", "errors", "model", "runtime", "settings")
 )
@@ -37,7 +38,7 @@ def test_only_commands_and_views_know_the_command_line() -> None:
 
 def test_commands_import_what_they_call_when_they_are_called() -> None:
     commands = [module for module in MODULES if module.stem == "commands"]
-    assert len(commands) > len(ROOMS)
+    assert len(commands) > 5
     for module in commands:
         own = [name for name in imports_of(module, at_top=True) if name.startswith("headrace.")]
         called = [name for name in own if not name.startswith(BASE) and ".commands" not in name]
