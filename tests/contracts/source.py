@@ -5,6 +5,7 @@ A test module imports ``SourceContract``, subclasses it and gives the fixture ``
 """
 
 import json
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +25,12 @@ from headrace.pipelines.source.offsets import SourceOffset, ranges_between
 from headrace.pipelines.source.planning.planner import Planner
 from headrace.pipelines.source.reading.reader import RangeReader, ReadRange, TaskReader
 from headrace.pipelines.source.reading.rereading import read_report
-from headrace.pipelines.source.spec import SourceSpec
+from headrace.pipelines.source.spec import (
+    BatchPlanning,
+    RecordDecoding,
+    SourceFiles,
+    SourceSpec,
+)
 from headrace.pipelines.source.state import SourceState
 
 
@@ -51,27 +57,42 @@ def event(n: int) -> bytes:
     return json.dumps({"n": n, "name": f"name {n}"}).encode()
 
 
-def spec(cluster: Cluster, topic: str, folder: Path, **changes: object) -> SourceSpec:
-    settings = {
-        "pipeline": "numbers",
-        "topic": topic,
-        "schema": event_schema(Numbered),
-        "event_time": None,
-        "earliest_event_us": 0,
-        "latest_ahead_us": 0,
-        "cluster": cluster,
-        "consumer_group": f"headrace.{topic}",
-        "start": Start.EARLIEST,
-        "metadata": (Metadata.OFFSET, Metadata.KEY),
-        "min_tasks": 0,
-        "subpartitions": 1,
-        "limits": BatchLimits(max_records=1_000),
-        "partition_columns": (),
-        "state": folder / "state",
-        "staging": str(folder / "staging"),
-        "checkpoint": str(folder / "checkpoint"),
-    }
-    return SourceSpec(**settings | changes)
+def spec(cluster: Cluster, topic: str, folder: Path, **changes: Any) -> SourceSpec:
+    """Returns a source of numbers; ``changes`` are of its own fields, or of those of its parts."""
+    declared = SourceSpec(
+        pipeline="numbers",
+        topic=topic,
+        cluster=cluster,
+        decoding=RecordDecoding(
+            schema=event_schema(Numbered),
+            event_time=None,
+            earliest_event_us=0,
+            latest_ahead_us=0,
+            metadata=(Metadata.OFFSET, Metadata.KEY),
+            partition_columns=(),
+        ),
+        planning=BatchPlanning(
+            start=Start.EARLIEST,
+            consumer_group=f"headrace.{topic}",
+            limits=BatchLimits(max_records=1_000),
+            min_tasks=0,
+        ),
+        files=SourceFiles(
+            state=folder / "state",
+            staging=str(folder / "staging"),
+            checkpoint=str(folder / "checkpoint"),
+        ),
+    )
+    return changed(declared, **changes)
+
+
+def changed(declared: SourceSpec, **changes: Any) -> SourceSpec:
+    """Returns the source with other values of its own fields, or of those of its parts."""
+    for part in ("decoding", "planning", "files", "selection"):
+        names = {field.name for field in fields(getattr(declared, part))} & changes.keys()
+        of_part = {name: changes.pop(name) for name in names}
+        declared = replace(declared, **{part: replace(getattr(declared, part), **of_part)})
+    return replace(declared, **changes)
 
 
 def reader_of(
@@ -172,7 +193,7 @@ class SourceContract:
 
     def test_a_paused_partition_stays_and_catches_up_in_order(self, lab, topic, tmp_path):
         found = spec(lab.cluster, topic, tmp_path)
-        state = SourceState(found.state)
+        state = SourceState(found.files.state)
         state.pause(topic, frozenset({0}))
         lab.append(topic, 0, [event(n) for n in range(5)])
         lab.append(topic, 1, [event(n) for n in range(5)])

@@ -112,7 +112,7 @@ def test_a_log_that_was_cut_and_grew_again_is_refused_and_read_from_the_cut(runn
     planner = Planner(source)
     end = drained(planner, planner.initial_offset())
     assert end.partitions == {0: 150}
-    group, position = source.consumer_group, TopicPartition(TOPIC, 0)
+    group, position = source.planning.consumer_group, TopicPartition(TOPIC, 0)
     in_time(commit_offsets, client, group, {position: 150}, {position: end.epochs[0]})
 
     election.elect([event(n) for n in range(1_000, 1_080)])

@@ -183,7 +183,7 @@ def _written(
 
 def _takes_behind_as_late(specs: Sequence[SourceSpec], stepped: SteppedRows | None) -> bool:
     """Whether events that no operator with state takes are known where they are read."""
-    event_time, *others = {spec.event_time for spec in specs}
+    event_time, *others = {spec.decoding.event_time for spec in specs}
     if stepped is None or event_time is None or others:
         return False
     return holds_event_times(stepped.rows, event_time)
@@ -214,7 +214,7 @@ def _ledger(
         checkpoint.number,
         spec.ledger,
         rows,
-        latest_ahead_us=spec.latest_ahead_us,
+        latest_ahead_us=spec.decoding.latest_ahead_us,
         held=checkpoint.held,
     )
 

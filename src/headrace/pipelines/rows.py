@@ -25,7 +25,13 @@ from headrace.pipelines.ledger.counting.tally import LedgerRule
 from headrace.pipelines.references.table import ReferenceReader
 from headrace.pipelines.source.datasource import kafka_source, source_name
 from headrace.pipelines.source.reading.reader import HEARTBEAT
-from headrace.pipelines.source.spec import SourceSpec
+from headrace.pipelines.source.spec import (
+    BatchPlanning,
+    RecordDecoding,
+    RecordSelection,
+    SourceFiles,
+    SourceSpec,
+)
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.steps.applied import SteppedRows, apply_steps
 from headrace.pipelines.transforms.transform import Transform, interval
@@ -81,43 +87,53 @@ def source_spec(
 ) -> SourceSpec:
     """Returns one topic as a pipeline reads it; ``checkpoint`` is its URI, empty without one."""
     topic = source.topic
-    is_united = len(pipeline.sources) > 1 and pipeline.join is None
     return SourceSpec(
         pipeline=pipeline.name,
         topic=topic.name,
-        schema=topic.schema,
-        format=topic.record_format,
-        envelope=topic.envelope,
-        leaves_out_tombstones=topic.leaves_out_tombstones,
-        null_key=pipeline.sink.null_key,
-        registry=context.registry,
-        event_time=topic.event_time,
-        earliest_event_us=int(topic.earliest_event_time.timestamp() * 1e6),
-        latest_ahead_us=microseconds(topic.latest_ahead),
         cluster=KafkaCluster(context.client),
-        consumer_group=pipeline.consumer_group,
-        start=start or source.start,
-        metadata=pipeline.metadata(source),
-        # A lane's records must come from one read task, see _repartition_by_key.
-        min_tasks=source.min_tasks if source.subpartitions == 1 else 0,
+        decoding=RecordDecoding(
+            schema=topic.schema,
+            format=topic.record_format,
+            envelope=topic.envelope,
+            registry=context.registry,
+            event_time=topic.event_time,
+            earliest_event_us=int(topic.earliest_event_time.timestamp() * 1e6),
+            latest_ahead_us=microseconds(topic.latest_ahead),
+            metadata=pipeline.metadata(source),
+            partition_columns=validated_partition_columns(pipeline, source),
+            null_key=pipeline.sink.null_key,
+        ),
+        planning=_batch_planning(pipeline, source, start),
+        files=SourceFiles(
+            state=context.state,
+            staging=context.staging,
+            storage=context.storage,
+            checkpoint=checkpoint,
+        ),
+        selection=RecordSelection(leaves_out_tombstones=topic.leaves_out_tombstones),
         subpartitions=source.subpartitions,
-        limits=pipeline.limits.shared_by(len(pipeline.sources)),
-        partition_columns=validated_partition_columns(pipeline, source),
         dead_letter_limit=pipeline.dead_letter_limit,
-        state=context.state,
-        staging=context.staging,
-        storage=context.storage,
-        checkpoint=checkpoint,
-        # A single source has no other one whose watermark it could hold back.
-        heartbeat_after_us=HEARTBEAT_AFTER_US if is_united else 0,
-        references=pipeline.followed_topics,
         ledger=(
             LedgerRule(context.ledger.window_seconds, topic.event_time, topic.event_id)
             if context.ledger.enabled
             else None
         ),
+    )
+
+
+def _batch_planning(pipeline: Pipeline, source: Source, start: Start | None) -> BatchPlanning:
+    is_united = len(pipeline.sources) > 1 and pipeline.join is None
+    return BatchPlanning(
+        start=start or source.start,
+        consumer_group=pipeline.consumer_group,
+        limits=pipeline.limits.shared_by(len(pipeline.sources)),
+        # A lane's records must come from one read task, see _repartition_by_key.
+        min_tasks=source.min_tasks if source.subpartitions == 1 else 0,
+        # A single source has no other one whose watermark it could hold back.
+        heartbeat_after_us=HEARTBEAT_AFTER_US if is_united else 0,
+        references=pipeline.followed_topics,
         needs_same_partitions=pipeline.sink.keeps_last_read,
-        needs_key_places=pipeline.sink.keeps_last_read and topic.is_partitioned_by_key,
+        needs_key_places=pipeline.sink.keeps_last_read and source.topic.is_partitioned_by_key,
     )
 
 
@@ -178,7 +194,7 @@ def guarded_rows(
     stepped = _stepped(spark, pipeline, specs, join)
     if pipeline.late_data is LateData.DROP:
         return stepped
-    staging = Staging(specs[0].staging, specs[0].storage)
+    staging = Staging(specs[0].files.staging, specs[0].files.storage)
     topics = [spec.topic for spec in specs]
     return stepped._replace(rows=take_out_behind(stepped.rows, staging, topics))
 
@@ -225,8 +241,8 @@ def stepped_rows(
 
 def _running_steps(pipeline: Pipeline, specs: Sequence[SourceSpec]) -> Iterator[Step]:
     """Yields the steps with what they need where they run."""
-    reader = ReferenceReader(pipeline.name, specs[0].cluster, specs[0].registry)
-    staging = Staging(specs[0].staging, specs[0].storage)
+    reader = ReferenceReader(pipeline.name, specs[0].cluster, specs[0].decoding.registry)
+    staging = Staging(specs[0].files.staging, specs[0].files.storage)
     topics = tuple(spec.topic for spec in specs)
     for number, step in enumerate(pipeline.steps_for_topic):
         if not isinstance(step, Transform):
@@ -248,16 +264,16 @@ def _with_watermark(
     dropped. The condition names the event time because Spark pushes a filter that does not below
     the watermark, where a heartbeat would never be seen.
     """
-    ticks = spec.heartbeat_after_us > 0
-    if spec.event_time is None or not (ticks or source.watermark is not None):
+    ticks = spec.planning.heartbeat_after_us > 0
+    if spec.decoding.event_time is None or not (ticks or source.watermark is not None):
         return rows
     from pyspark.sql import functions as F  # noqa: N812
 
     delay = allowed_lateness if source.watermark is None else source.watermark
-    rows = rows.withWatermark(spec.event_time, interval(delay))
+    rows = rows.withWatermark(spec.decoding.event_time, interval(delay))
     if not ticks:
         return rows
-    is_event = ~F.col(HEARTBEAT) | F.col(spec.event_time).isNull()
+    is_event = ~F.col(HEARTBEAT) | F.col(spec.decoding.event_time).isNull()
     return rows.where(is_event).drop(HEARTBEAT)
 
 

@@ -67,7 +67,7 @@ class JoinStreamReader(PlannedStreamReader[JoinOffset]):
         with reader.aborting():
             if later.writers is None:
                 yield from as_batches(reader.tables(), self._schema)
-                staging = Staging(later.staging, later.storage)
+                staging = Staging(later.files.staging, later.files.storage)
                 for report in reader.reports():
                     staging.put(report)
             else:

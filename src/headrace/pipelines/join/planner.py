@@ -57,7 +57,7 @@ class JoinPlanner:
 
     def __init__(self, later: SourceSpec, earlier: SourceSpec, window: JoinWindow) -> None:
         self._spec = later
-        self._state = SourceState(later.state)
+        self._state = SourceState(later.files.state)
         self._later, self._earlier = Planner(later), Planner(earlier)
         self._window = window
         self._stopped_ms: int | None = None
@@ -75,7 +75,7 @@ class JoinPlanner:
     def plan_next(self, start: JoinOffset) -> JoinOffset:
         """End of the next batch; ``start`` itself while there is nothing to do."""
         ends = {at.topic: at.partitions for at in (start.later, start.earlier)}
-        feedback = self._state.feedback_at(self._spec.checkpoint, ends)
+        feedback = self._state.feedback_at(self._spec.files.checkpoint, ends)
         reached = self._reached(start, feedback)
         self._hold(start, reached)
         later, earlier = self._planned(start)
@@ -125,7 +125,7 @@ class JoinPlanner:
 
     def _is_due(self, start: JoinOffset, reached: Mapping[int, Reached]) -> bool:
         """Whether the time alone ends the wait of an event, or may: it is not known at a start."""
-        waiting = self._state.waiting(self._spec.checkpoint)
+        waiting = self._state.waiting(self._spec.files.checkpoint)
         return any(
             (oldest_us := waiting.get(p, 0)) is not None
             and self._window.has_expired(oldest_us, times.earlier_us)

@@ -75,13 +75,15 @@ class JoinSpec:
     @property
     def read_later(self) -> SourceSpec:
         """The later topic as it is read: which sink gets an event may not be known yet."""
-        return self.later if self.unmatched is None else replace(self.later, partition_columns=())
+        if self.unmatched is None:
+            return self.later
+        return replace(self.later, decoding=replace(self.later.decoding, partition_columns=()))
 
     def row_schema(self) -> pa.Schema:
         """Returns the columns: the later event, the earlier one, metadata, and the ledger's."""
         import pyarrow as pa
 
-        later, earlier = self.later, self.earlier
+        later, earlier = self.later.decoding, self.earlier.decoding
         columns = joined_columns(later.schema, earlier.schema, self.column, later.metadata)
         return columns.append(pa.field(LINEAGE, lineage_type())) if self.adds_lineage else columns
 
@@ -217,9 +219,9 @@ class JoinReader:
         )
         return KeyedEvents(
             keys=rows.column(key).cast(pa.string()).cast(pa.binary()).to_pylist(),
-            times_us=rows.column(side.event_time).cast(pa.int64()).to_numpy(),
+            times_us=rows.column(side.decoding.event_time).cast(pa.int64()).to_numpy(),
             offsets=offsets,
-            values=[value or b"" for value in record_values(records, side.format)],
+            values=[value or b"" for value in record_values(records, side.decoding.format)],
             hashes=hashes,
         )
 
@@ -235,8 +237,8 @@ class JoinReader:
 
     def _joined(self, earlier: KeyedEvents, later: Sequence[KeyedEvent]) -> JoinedBatch:
         spec, work = self._spec, self._work
-        uri = storage.join(spec.later.checkpoint, "headrace", "join", str(work.partition))
-        folder = StateFolder(uri, work.initial, spec.later.pipeline, spec.later.storage)
+        uri = storage.join(spec.later.files.checkpoint, "headrace", "join", str(work.partition))
+        folder = StateFolder(uri, work.initial, spec.later.pipeline, spec.later.files.storage)
         # Outside of the checkpoint: an index is of this machine, and is recreated from the
         # state.
         name = blake2b(uri.encode(), digest_size=16).hexdigest()

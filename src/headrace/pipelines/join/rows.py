@@ -29,13 +29,14 @@ MAX_PART_BYTES = 32 * 1024 * 1024
 
 def decoded(side: SourceSpec, events: Sequence[KeyedEvent], partition: int) -> DecodedEvents:
     """Decodes events of a side as its topic declares them now, and as the sink takes them."""
-    decoder = decoder_for(side.format, side.schema, side.registry)
+    decoding = side.decoding
+    decoder = decoder_for(decoding.format, decoding.schema, decoding.registry)
     result = decoder.decode([event.value for event in events])
     rejected = {
         i: (reason, f"{detail}; it was an event when a join read it")
         for i, (reason, detail) in result.rejected.items()
     }
-    checks = RowChecks(None, side.partition_columns)
+    checks = RowChecks(None, decoding.partition_columns)
     result = checks.applied(replace(result, rejected=rejected), len(events))
     place = TopicPartition(side.topic, partition)
     letters = [_letter(place, events[i], *why) for i, why in result.rejected.items()]
@@ -86,11 +87,12 @@ def joined_rows(
         event.offset: indices.get(other.offset) for event, other in pairs if other is not None
     }
     taken = pa.array([partners.get(event.offset) for event in of_later.events], pa.int64())
-    kind = joined_columns(later.schema, earlier.schema, column, ()).field(column).type
+    schemas = later.decoding.schema, earlier.decoding.schema
+    kind = joined_columns(*schemas, column, ()).field(column).type
     nested = of_earlier.rows.to_struct_array().combine_chunks().cast(kind)
     rows = of_later.rows.append_column(column, nested.take(taken))
     place = TopicPartition(later.topic, partition)
-    rows = _with_metadata(rows, of_later.events, later.metadata, place)
+    rows = _with_metadata(rows, of_later.events, later.decoding.metadata, place)
     return replace(of_later, rows=rows)
 
 
@@ -106,7 +108,8 @@ class UnmatchedRows:
     ) -> None:
         self._writer = SideWriter(writers)
         # Its own sink judges the values that name directories of another one.
-        self._later = replace(later, partition_columns=())
+        decoding = replace(later.decoding, partition_columns=())
+        self._later = replace(later, decoding=decoding)
         self._metadata = metadata
         self._partition = partition
 

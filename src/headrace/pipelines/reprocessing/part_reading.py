@@ -60,15 +60,18 @@ class PartReader:
         # A lane's records must come from one task, so ranges of such a source are not divided.
         min_tasks = tasks if source.subpartitions == 1 else 0
         spec = source_spec(pipeline, source, context, "", None)
-        self._spec = replace(spec, min_tasks=min_tasks, ledger=None)
+        planning = replace(spec.planning, min_tasks=min_tasks)
+        self._spec = replace(spec, planning=planning, ledger=None)
 
     def leave_out_replays(self) -> None:
         """Leaves out replayed records: the records that they were made of give the rows."""
-        self._spec = replace(self._spec, leaves_out_replays=True)
+        selection = replace(self._spec.selection, leaves_out_replays=True)
+        self._spec = replace(self._spec, selection=selection)
 
     def leave_out(self, records: frozenset[tuple[TopicPartition, int, int]]) -> None:
         """Leaves out records that have a row at the place of their replay."""
-        self._spec = replace(self._spec, left_out=records)
+        selection = replace(self._spec.selection, left_out=records)
+        self._spec = replace(self._spec, selection=selection)
 
     def row_schema(self) -> pa.Schema:
         """Returns the columns of the rows that tasks write; their times are in UTC.
@@ -99,7 +102,7 @@ class PartReader:
         if self._cluster.live(topic, with_earliest=False).topic_id != self._topic_id:
             reason = f"topic {topic} was deleted and created again meanwhile"
             raise ReprocessRefusedError(self._pipeline.name, reason)
-        pieces = split(ranges, self._spec.min_tasks)
+        pieces = split(ranges, self._spec.planning.min_tasks)
         windows = self._cluster.replay_windows(topic)
         now_ms = now_in_ms()
         return [
@@ -115,7 +118,7 @@ class PartReader:
 
     def tasks(self, work: Sequence[ReadRange]) -> int:
         """Returns how many tasks read ``work``, each one or several of its ranges."""
-        return len(packs(work, self._spec.min_tasks))
+        return len(packs(work, self._spec.planning.min_tasks))
 
     def manifests(self, sink: SinkDriver, work: Sequence[ReadRange]) -> DataFrame:
         """Returns what tasks write of ``work``, as rows of :func:`~..manifest.manifest_schema`.

@@ -80,12 +80,12 @@ def row_schema(spec: SourceSpec) -> pa.Schema:
     """Arrow schema of the source's rows: event fields, metadata, and columns of headrace's own."""
     import pyarrow as pa
 
-    schema = row_columns(spec.schema, spec.metadata)
+    schema = row_columns(spec.decoding.schema, spec.decoding.metadata)
     if spec.subpartitions > 1:
         schema = schema.append(pa.field("_subpartition", pa.int32()))
-    if spec.heartbeat_after_us:
+    if spec.planning.heartbeat_after_us:
         schema = schema.append(pa.field(HEARTBEAT, pa.bool_()))
-    if spec.null_key is not None:
+    if spec.decoding.null_key is not None:
         schema = schema.append(pa.field(DELETED, pa.bool_()))
     if spec.adds_lineage:
         schema = schema.append(pa.field(LINEAGE, lineage_type()))
@@ -184,7 +184,7 @@ class KafkaStreamReader(PlannedStreamReader[SourceOffset]):
         self._schema = schema
 
     def _tasks(self, start: SourceOffset, end: SourceOffset) -> Iterable[Any]:
-        return packs(self._topic.tasks(start, end), self._spec.min_tasks)
+        return packs(self._topic.tasks(start, end), self._spec.planning.min_tasks)
 
     def _read(self, task: int, work: Any) -> Iterator[pa.RecordBatch]:
         return _read_task(self._spec, self._schema, task, work)
@@ -205,7 +205,7 @@ def _read_task(
     with reader.aborting():
         if spec.writers is None:
             yield from as_batches(reader.tables(), schema)
-            staging = Staging(spec.staging, spec.storage)
+            staging = Staging(spec.files.staging, spec.files.storage)
             # After the last table: Spark has taken every row, so the report says that the range
             # was read to its end. Of a task that is killed before, none is left, and the range
             # is read again.
@@ -232,7 +232,7 @@ def range_source(spec: SourceSpec, name: str, work: Sequence[ReadRange]) -> type
         name: under which it is registered with Spark.
         work: at least one range; some read tasks take several.
     """
-    tasks = list(enumerate(packs(work, spec.min_tasks)))
+    tasks = list(enumerate(packs(work, spec.planning.min_tasks)))
 
     class RangeSource(DataSource):
         @classmethod

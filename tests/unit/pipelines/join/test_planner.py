@@ -47,7 +47,7 @@ class TopicPlanner:
 @pytest.fixture
 def planner(tmp_path):
     joins = object.__new__(JoinPlanner)
-    joins._spec = SimpleNamespace(checkpoint="lake/p/1")
+    joins._spec = SimpleNamespace(files=SimpleNamespace(checkpoint="lake/p/1"))
     joins._state = SourceState(tmp_path)
     joins._window = JoinWindow(within_us=3600 * SECOND, wait_us=5 * SECOND)
     joins._stopped_ms = None

@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.contracts.source import drained, event, spec
+from tests.contracts.source import changed, drained, event, spec
 
 from headrace.errors import DeletesExpiredError
 from headrace.pipelines.source.offsets import NOTHING_READ
@@ -32,7 +32,7 @@ class Site:
         return drained(Planner(self.spec), Planner(self.spec).initial_offset())
 
     def next_batch(self, start, **changes):
-        return drained(Planner(replace(self.spec, **changes)), start)
+        return drained(Planner(changed(self.spec, **changes)), start)
 
 
 @pytest.fixture
@@ -84,7 +84,8 @@ def test_a_topic_that_is_not_compacted_keeps_its_tombstones(site):
 
 def test_the_first_read_of_a_topic_has_the_time_of_one_from_its_first_batch_on(site):
     site.send(*[3 * DAY_MS] * 10)
-    planner = Planner(replace(site.spec, limits=replace(site.spec.limits, max_records=4)))
+    limits = replace(site.spec.planning.limits, max_records=4)
+    planner = Planner(changed(site.spec, limits=limits))
     first = drained(planner, planner.initial_offset())
     second = drained(planner, first)
     assert first.partitions == {0: 4}
@@ -98,5 +99,5 @@ def test_the_first_read_of_a_topic_has_the_time_of_one_from_its_first_batch_on(s
 
 def test_where_no_tombstone_deletes_no_time_is_kept(site):
     site.send(1_000)
-    site.spec = replace(site.spec, null_key=None)
+    site.spec = changed(site.spec, null_key=None)
     assert site.first_batch().caught_up_ms == 0

@@ -56,14 +56,14 @@ class Planner:
     """
 
     def __init__(self, spec: SourceSpec) -> None:
-        self._spec = spec
+        self._spec, self._planning = spec, spec.planning
         self.held: frozenset[int] = frozenset()
         self.latest: Mapping[int, int] = {}
         self.looked_ms = 0
         self._looking_ms = 0
-        self._state = SourceState(spec.state)
+        self._state = SourceState(spec.files.state)
         self._check = PositionCheck(spec)
-        self._pause = Pause(spec.limits.max_wait.total_seconds())
+        self._pause = Pause(self._planning.limits.max_wait.total_seconds())
         self._target: Mapping[int, int] | None = None
         self._planned: SourceOffset | None = None
         self._pending_since: float | None = None
@@ -76,7 +76,7 @@ class Planner:
             TopicMissingError: if there is no such topic.
             BrokerUnreachableError: if the broker does not respond.
         """
-        known = read_initial(self._spec.checkpoint, self._spec.topic)
+        known = read_initial(self._spec.files.checkpoint, self._spec.topic)
         if known is not None:
             return known
         live = self._live()
@@ -91,7 +91,7 @@ class Planner:
         )
         # Before Spark logs a batch: after a crash, LATEST would mean another place, and skip
         # records.
-        write_initial(self._spec.checkpoint, offset)
+        write_initial(self._spec.files.checkpoint, offset)
         return offset
 
     def stop_at_latest(self) -> None:
@@ -140,7 +140,7 @@ class Planner:
         """
         # This process has just looked at the topic for a batch that it planned itself.
         refusal = None if end == self._planned else self._refusal(start, end)
-        pieces = split(ranges_between(start, end), self._spec.min_tasks)
+        pieces = split(ranges_between(start, end), self._planning.min_tasks)
         # Read after the ends: a replay notes its window before it sends the first record.
         windows = self._spec.cluster.replay_windows(self._spec.topic) if pieces else {}
         tasks = [
@@ -152,7 +152,7 @@ class Planner:
                 topic_id=end.topic_id,
                 event_us=end.event_us.get(piece.partition.partition),
                 range_count=len(pieces),
-                ends=self.latest if self._spec.needs_key_places else {},
+                ends=self.latest if self._planning.needs_key_places else {},
             )
             for piece in pieces
         ]
@@ -225,7 +225,7 @@ class Planner:
         self._pending_since = None
         epochs = {p: epoch for p, epoch in live.epochs.items() if p in ends}
         event_us = self._feedback().event_us(self._spec.topic)
-        references = live_positions(self._spec.cluster, self._spec.references)
+        references = live_positions(self._spec.cluster, self._planning.references)
         self._planned = start.advanced(
             ends,
             epochs,
@@ -239,7 +239,7 @@ class Planner:
     def _caught_up_ms(
         self, start: SourceOffset, ends: Mapping[int, int], live: LivePositions
     ) -> int:
-        if self._spec.null_key is None:
+        if self._spec.decoding.null_key is None:
             return 0
         takes_all = all(ends[p] >= latest for p, latest in live.latest.items())
         is_first = start.caught_up_ms == NOTHING_READ
@@ -271,13 +271,13 @@ class Planner:
 
     def _first(self, live: LivePositions) -> dict[int, int]:
         """Returns the positions at which a new checkpoint begins."""
-        start = self._spec.start
+        start = self._planning.start
         if start == Start.LATEST:
             return dict(live.latest)
         if start == Start.EARLIEST:
             return dict(live.earliest)
         cluster, topic = self._spec.cluster, self._spec.topic
-        seen = cluster.committed(self._spec.consumer_group, topic)
+        seen = cluster.committed(self._planning.consumer_group, topic)
         # Where a log was truncated since the group committed, other records have these offsets.
         committed = {p: at.offset for p, at in seen.items()} | dict(cluster.cuts(topic, seen))
         return {p: max(first, committed.get(p, first)) for p, first in live.earliest.items()}
@@ -285,7 +285,7 @@ class Planner:
     def _allocate(
         self, start: SourceOffset, ceiling: Mapping[int, int], stopped: frozenset[int]
     ) -> dict[int, int]:
-        limits, partitions = self._spec.limits, start.partitions
+        limits, partitions = self._planning.limits, start.partitions
         known = self._feedback().mean_bytes(self._spec.topic, partitions)
         return allocate_batch(
             partitions,
@@ -297,18 +297,18 @@ class Planner:
         )
 
     def _feedback(self) -> Feedback:
-        return self._state.feedback(self._spec.checkpoint)
+        return self._state.feedback(self._spec.files.checkpoint)
 
     def _should_wait(
         self, start: SourceOffset, ends: Mapping[int, int], found_since: float
     ) -> bool:
         """Whether a batch that takes all there is should wait for more, within its time."""
         pending = sum(at - start.partitions.get(p, at) for p, at in ends.items())
-        if self._target is not None or not pending or pending >= self._spec.limits.max_records:
+        if self._target is not None or not pending or pending >= self._planning.limits.max_records:
             return False
         self._pending_since = self._pending_since or found_since
         waited = time.monotonic() - self._pending_since
-        return waited < self._spec.limits.max_wait.total_seconds()
+        return waited < self._planning.limits.max_wait.total_seconds()
 
     def _observe(self, start: SourceOffset, live: LivePositions) -> None:
         """Leaves what the broker has for the driver's progress; notes which partitions are idle."""
@@ -330,7 +330,7 @@ class Planner:
 
     def _heartbeat(self, start: SourceOffset) -> SourceOffset:
         """Returns the offset of an idle input at the time of the others, so that time advances."""
-        after = self._spec.heartbeat_after_us / 1e6
+        after = self._planning.heartbeat_after_us / 1e6
         now = time.monotonic()
         if not after or any(now - since < after for since in self._quiet_since.values()):
             return start

@@ -50,7 +50,7 @@ class PositionCheck:
         if live.topic_id != start.topic_id:
             raise TopicRecreatedError(spec.topic, start.topic_id, live.topic_id, spec.pipeline)
         known, now = len(start.partitions), len(live.latest)
-        if spec.needs_same_partitions and known < now:
+        if spec.planning.needs_same_partitions and known < now:
             raise PartitionsAddedError(spec.topic, known, now, spec.pipeline)
         for p, earliest in live.earliest.items():
             position = start.partitions.get(p, 0)  # a partition that is new began at 0
@@ -58,7 +58,7 @@ class PositionCheck:
                 raise RetentionPassedError(spec.topic, p, position, earliest, spec.pipeline)
         self._refuse_cut(start, live)
         self._refuse_short(start, live)
-        if spec.null_key is not None and self._earliest_at > asked_at:
+        if spec.decoding.null_key is not None and self._earliest_at > asked_at:
             self._refuse_expired_deletes(start, live)
         return live
 

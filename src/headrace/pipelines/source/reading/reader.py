@@ -20,7 +20,7 @@ from headrace.model import DeadLetter, OffsetRange
 from headrace.pipelines.late_data.batch_watermark import late_watermark_us
 from headrace.pipelines.late_data.event_clock import EventTimeSamples
 from headrace.pipelines.late_data.late_events import LateEvents
-from headrace.pipelines.late_data.rule import LATE_EVENT
+from headrace.pipelines.late_data.rule import LATE_EVENT, LateRule
 from headrace.pipelines.ledger.counting.row_lineage import LINEAGE, lineage_column
 from headrace.pipelines.ledger.counting.tally import (
     LedgerColumns,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.events import Rejection
-    from headrace.pipelines.source.spec import SourceSpec
+    from headrace.pipelines.source.spec import RecordDecoding, SourceSpec
 
 HEARTBEAT = "_headrace_heartbeat"
 HEADERS_LEFT_OUT = "its headers are left out: the name of one is not UTF-8"
@@ -135,9 +135,12 @@ class RangeReader:
     ) -> None:
         self._spec = spec
         self._range = range_
-        self._decoder = decoder_for(spec.format, spec.schema, spec.registry, spec.needed_columns)
-        self._time_checks = RowChecks(_bounds(spec, read.planned_ms), ())
-        self._sink_checks = RowChecks(None, spec.partition_columns)
+        decoding = spec.decoding
+        self._decoder = decoder_for(
+            decoding.format, decoding.schema, decoding.registry, decoding.needed_columns
+        )
+        self._time_checks = RowChecks(_bounds(decoding, read.planned_ms), ())
+        self._sink_checks = RowChecks(None, decoding.partition_columns)
         self._position = range_.start
         self._place = PartitionId(range_.partition, read.topic_id)
         self._addressed = Addressed(
@@ -145,10 +148,10 @@ class RangeReader:
             self._place,
             read.planned_ms,
             may_hold_replays=read.may_hold_replays,
-            leaves_out_replays=spec.leaves_out_replays,
+            leaves_out_replays=spec.selection.leaves_out_replays,
         )
-        self._envelopes = None if spec.envelope is None else EnvelopeReader(spec.envelope)
-        self._deletions = _deletions(spec)
+        self._envelopes = None if decoding.envelope is None else EnvelopeReader(decoding.envelope)
+        self._deletions = _deletions(decoding)
         self._key_places = (
             KeyPlaces(range_.partition, read.ends, spec.pipeline) if read.ends else None
         )
@@ -159,11 +162,11 @@ class RangeReader:
         self._last_timestamp_ms = -1
         self._bad_runs = BadRuns()
         self._bad = BadRecords(spec.dead_letter_limit, read.range_count)
-        self._event_times = EventTimeSamples(spec.event_time)
+        self._event_times = EventTimeSamples(decoding.event_time)
         self._late = LateEvents(
             spec.late,
-            spec.event_time,
-            _late_before_us(spec, read.event_us),
+            decoding.event_time,
+            _late_before_us(spec.late, read.event_us),
             is_replayed=self._addressed.is_replayed,
             side_rows=self._side_rows,
         )
@@ -252,7 +255,7 @@ class RangeReader:
         """Parts records from tombstones, which delete rows of the sink or are left out."""
         if self._deletions is not None:
             return self._deletions.parted(records)
-        if not self._spec.leaves_out_tombstones:
+        if not self._spec.selection.leaves_out_tombstones:
             return Parted(records, {}, ())
         with_value = [record for record in records if record.value() is not None]
         if tombstones := len(records) - len(with_value):
@@ -262,7 +265,7 @@ class RangeReader:
         return Parted(with_value, {}, ())
 
     def _without_left_out(self, records: Sequence[Record]) -> Sequence[Record]:
-        left_out, partition = self._spec.left_out, self._range.partition
+        left_out, partition = self._spec.selection.left_out, self._range.partition
         if not left_out:
             return records
         indices = (event_index(record) for record in records)
@@ -278,7 +281,7 @@ class RangeReader:
         undivided: Mapping[int, Rejection] | None = None,
         deletions: Sequence[Record] = (),
     ) -> tuple[pa.Table, Sequence[Record]]:
-        written = record_values(records, self._spec.format)
+        written = record_values(records, self._spec.decoding.format)
         decoded = decode_others(self._decoder, written, undivided or {})
         decoded = self._time_checks.applied(decoded, len(records))
         chunk = EventChunk(records, deletions, decoded)
@@ -397,33 +400,33 @@ def heartbeat(spec: SourceSpec, schema: pa.Schema, heartbeat_us: int) -> pa.Tabl
     """One row that carries the event time only: the input has nothing up to then."""
     import pyarrow as pa
 
-    known = {spec.event_time: heartbeat_us, HEARTBEAT: True}
+    known = {spec.decoding.event_time: heartbeat_us, HEARTBEAT: True}
     return pa.table({field.name: pa.array([known.get(field.name)], field.type) for field in schema})
 
 
-def _bounds(spec: SourceSpec, planned_ms: int) -> EventTimeBounds | None:
-    if spec.event_time is None:
+def _bounds(decoding: RecordDecoding, planned_ms: int) -> EventTimeBounds | None:
+    if decoding.event_time is None:
         return None
-    latest = planned_ms * 1000 + spec.latest_ahead_us
-    return EventTimeBounds(spec.event_time, spec.earliest_event_us, latest)
+    latest = planned_ms * 1000 + decoding.latest_ahead_us
+    return EventTimeBounds(decoding.event_time, decoding.earliest_event_us, latest)
 
 
-def _late_before_us(spec: SourceSpec, event_us: int | None) -> int | None:
+def _late_before_us(late: LateRule, event_us: int | None) -> int | None:
     """Returns the event time before which events are late; None: none is.
 
     With a side table it takes what a step with state would not, too.
     """
-    late_us = spec.late.watermark_us(event_us)
-    behind_us = late_watermark_us() if spec.late.writers is not None else None
+    late_us = late.watermark_us(event_us)
+    behind_us = late_watermark_us() if late.writers is not None else None
     if behind_us is None:
         return late_us
     return behind_us + 1 if late_us is None else max(late_us, behind_us + 1)
 
 
-def _deletions(spec: SourceSpec) -> Deletions | None:
-    if spec.null_key is None or spec.schema is None:
+def _deletions(decoding: RecordDecoding) -> Deletions | None:
+    if decoding.null_key is None or decoding.schema is None:
         return None
-    return Deletions(spec.schema, spec.null_key, spec.event_time)
+    return Deletions(decoding.schema, decoding.null_key, decoding.event_time)
 
 
 def _dead_letter(record: Record, range_: OffsetRange, reason: str, detail: str) -> DeadLetter:
@@ -446,7 +449,7 @@ def _with_source_columns(
 ) -> pa.Table:
     import pyarrow as pa
 
-    rows = with_record_columns(rows, records, place, spec.metadata)
+    rows = with_record_columns(rows, records, place, spec.decoding.metadata)
     if spec.subpartitions > 1:
         # Records without a key have no order to keep, so their offsets spread them.
         lanes = [
@@ -455,9 +458,9 @@ def _with_source_columns(
             for record in records
         ]
         rows = rows.append_column("_subpartition", pa.array(lanes, pa.int32()))
-    if spec.heartbeat_after_us:
+    if spec.planning.heartbeat_after_us:
         rows = rows.append_column(HEARTBEAT, pa.array([False] * len(records), pa.bool_()))
-    if spec.null_key is not None:
+    if spec.decoding.null_key is not None:
         is_deleted = [record.value() is None for record in records]
         rows = rows.append_column(DELETED, pa.array(is_deleted, pa.bool_()))
     return rows

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
-from tests.contracts.source import drained, event, read, spec
+from tests.contracts.source import changed, drained, event, read, spec
 from tests.waiting import wait_for
 
 from headrace.errors import BrokerUnreachableError, TopicTruncatedError
@@ -92,10 +92,10 @@ def test_a_short_log_of_one_leader_is_waited_for_then_refused(cluster, source, m
 
 def test_committed_offsets_begin_at_the_cut(cluster, source):
     fill(cluster, 100)
-    cluster.commit(source.consumer_group, "t", {0: 100})
+    cluster.commit(source.planning.consumer_group, "t", {0: 100})
     cluster.truncate("t", 0, 90)
     fill(cluster, 30)
-    found = replace(source, start=Start.COMMITTED)
+    found = changed(source, start=Start.COMMITTED)
     start = Planner(found).initial_offset()
     rows = read(found, start, drained(Planner(found), start))
     assert (start.partitions, len(rows)) == ({0: 90}, 30)
@@ -113,7 +113,7 @@ def test_a_planned_batch_of_a_log_that_was_cut_is_not_read(cluster, source):
 
 def test_a_range_knows_with_how_many_it_shares_the_drivers_memory(cluster, source):
     fill(cluster, 100)
-    planner = Planner(replace(source, min_tasks=4))
+    planner = Planner(changed(source, min_tasks=4))
     start = planner.initial_offset()
     tasks = planner.tasks(start, drained(planner, start))
     assert (len(tasks) > 1, {task.range_count for task in tasks}) == (True, {len(tasks)})
@@ -123,7 +123,7 @@ def test_the_backlog_is_known_from_the_first_look_on(cluster, source):
     fill(cluster, 100)
     found = Planner(source)
     found.plan_next(found.initial_offset())
-    view = SourceState(source.state).view("t")
+    view = SourceState(source.files.state).view("t")
     assert (view.latest, view.positions) == ({0: 100}, {0: 0})
 
 
@@ -133,9 +133,9 @@ def test_the_backlog_is_known_while_a_planned_batch_is_repeated(cluster, source)
     start = first.initial_offset()
     end = drained(first, start)
     fill(cluster, 40)
-    SourceState(source.state).forget_view("t")
+    SourceState(source.files.state).forget_view("t")
     Planner(source).tasks(start, end)
-    view = SourceState(source.state).view("t")
+    view = SourceState(source.files.state).view("t")
     assert (view.latest, view.positions) == ({0: 100}, {0: 0})
 
 
@@ -143,12 +143,12 @@ def test_an_outage_is_waited_for(cluster, source):
     start = Planner(source).initial_offset()
     cluster.away = True
     assert Planner(source).plan_next(start) == start
-    view = SourceState(source.state).view("t")
+    view = SourceState(source.files.state).view("t")
     assert "timed out" in view.unreachable
 
 
 def test_a_broker_that_is_slow_is_no_idle_topic(cluster, source, monkeypatch):
-    found, state = Planner(source), SourceState(source.state)
+    found, state = Planner(source), SourceState(source.files.state)
     start = found.initial_offset()
     found.plan_next(start)
     monkeypatch.setattr(planner, "SLOW_AFTER_SECONDS", 0.0)
@@ -206,14 +206,14 @@ def test_a_paused_partition_is_no_target(cluster, source):
     fill(cluster, 10)
     found = Planner(source)
     start = found.initial_offset()
-    SourceState(source.state).pause("t", frozenset({0}))
+    SourceState(source.files.state).pause("t", frozenset({0}))
     found.stop_at_latest()
     assert found.plan_next(start) == start
 
 
 def test_only_partitions_that_an_operator_paused_are_shown_as_paused(cluster, source):
     fill(cluster, 5)
-    planner, state = Planner(source), SourceState(source.state)
+    planner, state = Planner(source), SourceState(source.files.state)
     planner.held = frozenset({0})
     start = planner.initial_offset()
     assert planner.plan_next(start) == start
@@ -221,7 +221,7 @@ def test_only_partitions_that_an_operator_paused_are_shown_as_paused(cluster, so
 
 
 def test_an_idle_source_is_looked_at_less_often_and_its_earliest_offsets_rarely(cluster, source):
-    found = Planner(replace(source, limits=BatchLimits(max_wait=timedelta(hours=1))))
+    found = Planner(changed(source, limits=BatchLimits(max_wait=timedelta(hours=1))))
     start = found.initial_offset()
     cluster.asked.clear()
     for _ in range(50):
@@ -230,7 +230,7 @@ def test_an_idle_source_is_looked_at_less_often_and_its_earliest_offsets_rarely(
 
 
 def test_a_batch_waits_for_more_unless_it_is_to_be_planned_at_once(cluster, source):
-    found = Planner(replace(source, limits=BatchLimits(max_wait=timedelta(hours=1))))
+    found = Planner(changed(source, limits=BatchLimits(max_wait=timedelta(hours=1))))
     start = found.initial_offset()
     fill(cluster, 3)
     assert found.plan_next(start) == start
@@ -253,7 +253,7 @@ def test_the_first_batch_is_small_until_the_size_of_records_is_known(cluster, so
     found = Planner(source)
     first = found.plan_next(found.initial_offset())
     assert first.partitions == {0: 10_737}
-    state = SourceState(source.state)
+    state = SourceState(source.files.state)
     sizes = RecordSizes().after(10_737 * 1_000_000, 10_737)
-    state.write_feedback(source.checkpoint, 0, Feedback({"t": {0: sizes}}), {})
+    state.write_feedback(source.files.checkpoint, 0, Feedback({"t": {0: sizes}}), {})
     assert found.plan_next(first).partitions == {0: 10_737 + 536}

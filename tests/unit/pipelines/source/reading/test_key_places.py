@@ -142,4 +142,4 @@ def test_places_are_needed_where_the_last_record_of_a_key_counts(tmp_path, sink,
     pipeline = Pipeline("p", topic, sink)
     context = RunContext(str(tmp_path), {"bootstrap.servers": "none:1"}, {}, tmp_path)
     found = source_spec(pipeline, *pipeline.sources, context, "", None)
-    assert found.needs_key_places is expected
+    assert found.planning.needs_key_places is expected
