@@ -204,7 +204,13 @@ class RunningInstance:
             task.cancel()
         # Before the last commit: a record is done only when what it sent is confirmed.
         await self._sender.close(seconds)
-        self._report_uncommitted()
+        if done := sum(assigned.uncommitted for assigned in self.assignments.values()):
+            _LOG.warning(
+                "%s: %d records are done beyond one that is not; those that do not fit into the "
+                "commit's metadata will be repeated",
+                self._worker.name,
+                done,
+            )
         closing = (member.close(deadline) for member in self._members)
         left = await asyncio.gather(*closing, return_exceptions=True)
         left += await asyncio.gather(self._shared.leave(), return_exceptions=True)
@@ -214,16 +220,6 @@ class RunningInstance:
                 _LOG.error("%s: %s", self._worker.name, error_message(error))
         failures = (failure, self._failure, *left)
         return next((error for error in failures if error is not None), None)
-
-    def _report_uncommitted(self) -> None:
-        done = sum(assigned.uncommitted for assigned in self.assignments.values())
-        if done:
-            _LOG.warning(
-                "%s: %d records are done beyond one that is not; those that do not fit into the "
-                "commit's metadata will be repeated",
-                self._worker.name,
-                done,
-            )
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:

@@ -33,7 +33,10 @@ def _planned(plan: Plan, screen: Screen) -> None:
         screen.out.print(f"  [dim]{escape(warning.remedy)}", soft_wrap=True)
     _changes(plan, screen)
     _sinks(plan, screen)
-    _queries(plan, screen)
+    for change in plan.queries:
+        detail = f"{change.part} was {change.recorded}, and is {change.declared}"
+        screen.line(f"[red]! refused[/] [bold]{escape(change.pipeline)}[/]: {escape(detail)}")
+        screen.out.print(f"  [dim]{escape(change.remedy)}", soft_wrap=True)
     _routes(plan, screen)
 
 
@@ -61,13 +64,6 @@ def _sinks(plan: Plan, screen: Screen) -> None:
         screen.line(f"{sign}[/] [bold]{name}[/]: {detail}")
         if change.remedy:
             screen.out.print(f"  [dim]{escape(change.remedy)}", soft_wrap=True)
-
-
-def _queries(plan: Plan, screen: Screen) -> None:
-    for change in plan.queries:
-        detail = f"{change.part} was {change.recorded}, and is {change.declared}"
-        screen.line(f"[red]! refused[/] [bold]{escape(change.pipeline)}[/]: {escape(detail)}")
-        screen.out.print(f"  [dim]{escape(change.remedy)}", soft_wrap=True)
 
 
 def _routes(plan: Plan, screen: Screen) -> None:

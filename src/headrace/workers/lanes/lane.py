@@ -343,21 +343,19 @@ class Lane:
         self._note_failed(attempt, error)
         delay = None if self._still_runs_on_thread(error) else self._retry_delay(attempt, error)
         if delay is None:
-            await self._give_up(attempt, error)
+            # In this order: a crash in between repeats the record, and its dead letter is
+            # recognised as written. The other way round, the record could be committed without its
+            # letter.
+            await self._end_failed(attempt, error)
+            self._finish(attempt)
+            if self._still_runs_on_thread(error):
+                raise error
             return
         self._context.counts["retried"] += 1
         self._move(LaneState.RETRYING)
         if await self._delay(delay):
             self._put_first(attempt.next())
             self._move(LaneState.RUNNING)
-
-    async def _give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
-        # In this order: a crash in between repeats the record, and its dead letter is recognised as
-        # written. The other way round, the record could be committed without its letter.
-        await self._end_failed(attempt, error)
-        self._finish(attempt)
-        if self._still_runs_on_thread(error):
-            raise error
 
     def _note_failed(self, attempt: RecordAttempt, error: BaseException) -> None:
         attempt.failed_at(self._context.clock())

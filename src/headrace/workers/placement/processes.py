@@ -75,19 +75,27 @@ class WorkerProcesses:
         options = self._options
         try:
             with serving(options.metrics_host, options.metrics_port) as server:
-                self._tend_all(observe, server)
+                self._tend(observe, server)
         finally:
             for child in self._children:
                 child.kill()
         if self._failure:
             raise PlacedRunError(self._worker, self._failure)
 
-    def _tend_all(self, observe: Observe, server: MetricsServer | None) -> None:
+    def _tend(self, observe: Observe, server: MetricsServer | None) -> None:
         show_at = 0.0
         # Until all have ended also while stopping: what they report last is part of the sum.
         while not (self._stopping.is_set() and all(not child.lives for child in self._children)):
             for child in self._children:
-                self._tend(child)
+                if self._stopping.is_set():
+                    child.ask_to_stop()
+                elif not child.lives and time.monotonic() >= child.start_at:
+                    child.start()
+                # Read in each round, also while stopping: a child whose pipe is full would never
+                # end.
+                child.listen()
+                if child.has_ended():
+                    self._ended(child, child.end())
             wait(
                 [child.connection for child in self._children if child.lives],
                 _POLL_INTERVAL_SECONDS,
@@ -97,16 +105,6 @@ class WorkerProcesses:
                 is_ending = self._stopping.is_set()
                 self._show(observe, server, State.DRAINING if is_ending else State.RUNNING)
         self._show(observe, server, State.FAILED if self._failure else State.CLOSED)
-
-    def _tend(self, child: _Child) -> None:
-        if self._stopping.is_set():
-            child.ask_to_stop()
-        elif not child.lives and time.monotonic() >= child.start_at:
-            child.start()
-        # Read in each round, also while stopping: a child whose pipe is full would never end.
-        child.listen()
-        if child.has_ended():
-            self._ended(child, child.end())
 
     def _ended(self, child: _Child, failure: ChildFailure) -> None:
         if child.seen is not None:
