@@ -54,8 +54,11 @@ class EventStore:
             NotTakenError: if nothing was taken.
             UnknownOutcomeError: if Kafka did not confirm them, nor did the disk.
         """
-        self._require(topic)
-        spool = self._spools.get(topic)
+        state, spool = self._topics.state(topic), self._spools.get(topic)
+        if state is TopicPresence.MISSING:
+            raise NotTakenError("topic-missing", f"topic {topic!r} is declared, but does not exist")
+        if state is TopicPresence.UNKNOWN or (state is TopicPresence.KEPT and spool is None):
+            raise NotTakenError("not-ready", "Kafka has not answered since the service started")
         if spool is None:
             await self._delivery.send(topic, events, headers, seconds)
             return False
@@ -78,15 +81,6 @@ class EventStore:
         if spool is None or state is TopicPresence.UNKNOWN:
             return AWAY
         return FULL if spool.is_full else SPOOLING
-
-    def _require(self, topic: str) -> None:
-        state = self._topics.state(topic)
-        if state is TopicPresence.MISSING:
-            raise NotTakenError("topic-missing", f"topic {topic!r} is declared, but does not exist")
-        if state is TopicPresence.UNKNOWN or (
-            state is TopicPresence.KEPT and topic not in self._spools
-        ):
-            raise NotTakenError("not-ready", "Kafka has not answered since the service started")
 
     async def _append_behind(
         self, topic: str, events: Sequence[Accepted], headers: Headers

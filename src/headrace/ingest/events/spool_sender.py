@@ -66,10 +66,16 @@ class SpoolSender:
         deadline = time.monotonic() + seconds
         if self._wire is None or self._wire.ended:
             self._wire = _Wire(self._config)
+        places = {_place(record) for record in records}
         try:
-            self._look(self._wire, records)
+            live = {topic: self._wire.partitions(topic) for topic in {topic for topic, _ in places}}
         except KafkaException as error:
             return SendResult(waiting=range(len(records)), reason=_text(error.args[0]))
+        self._missing = {
+            (topic, partition)
+            for topic, partition in places
+            if (known := live[topic]) is None or (partition is not None and partition not in known)
+        }
         sendable = {
             n: record for n, record in enumerate(records) if _place(record) not in self._missing
         }
@@ -78,16 +84,6 @@ class SpoolSender:
     def close(self) -> None:
         """Closes the connections."""
         self._wire = None
-
-    def _look(self, wire: _Wire, records: Sequence[SpoolRecord]) -> None:
-        """Notes which topics and partitions of the records do not exist."""
-        places = {_place(record) for record in records}
-        live = {topic: wire.partitions(topic) for topic in {topic for topic, _ in places}}
-        self._missing = {
-            (topic, partition)
-            for topic, partition in places
-            if (known := live[topic]) is None or (partition is not None and partition not in known)
-        }
 
     def _chunks(self, records: Mapping[int, SpoolRecord]) -> Iterator[dict[int, SpoolRecord]]:
         chunk: dict[int, SpoolRecord] = {}

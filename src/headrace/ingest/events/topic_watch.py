@@ -97,8 +97,16 @@ class TopicWatch:
             _LOG.error("Declared topics do not exist, create them with `headrace apply`: %s", names)
         self._missing = missing
         self._there, self._answered_at = topics, self._clock()
-        if topics != self._kept:
-            self._keep(topics)
+        if topics == self._kept:
+            return
+        try:
+            replace_file(self._file, json.dumps(sorted(topics)).encode(), mode=0o600)
+        except OSError as error:
+            _LOG.warning(
+                "Cannot save the topics in %s, for starts without Kafka: %s", self._file, error
+            )
+        else:
+            self._kept = topics
 
     def close(self) -> None:
         """Stops looking."""
@@ -111,16 +119,6 @@ class TopicWatch:
             except Exception:  # noqa: BLE001 - without it no later event would be taken
                 _LOG.exception("Checking which topics exist failed, retrying")
             self._ending.wait(_LOOK_SECONDS)
-
-    def _keep(self, topics: set[str]) -> None:
-        try:
-            replace_file(self._file, json.dumps(sorted(topics)).encode(), mode=0o600)
-        except OSError as error:
-            _LOG.warning(
-                "Cannot save the topics in %s, for starts without Kafka: %s", self._file, error
-            )
-        else:
-            self._kept = topics
 
 
 def live_topics(config: ClientConfig, topics: Iterable[str]) -> set[str]:

@@ -128,7 +128,10 @@ class QueryRoutes:
         require_method(request, "GET", "POST")
         if request.method == "POST":
             return await self._register(request, token)
-        return await self._list(request, token)
+        await self._admit(token, TokenScope.READ_QUERIES)
+        queries = await self._call(self._backend.queries, _registry(request))
+        documents = [query.document for query in queries if token.is_for(query.topic)]
+        return json_answer(HTTPStatus.OK, {"queries": documents})
 
     async def _one_query(self, request: Request, token: Token, query_id: str) -> Answer:
         require_method(request, "GET", "PUT", "DELETE")
@@ -176,12 +179,6 @@ class QueryRoutes:
         await self._query(token, registry, query_id)
         await self._call(self._backend.cancel, registry, query_id)
         return Answer(HTTPStatus.NO_CONTENT, b"", ())
-
-    async def _list(self, request: Request, token: Token) -> Answer:
-        await self._admit(token, TokenScope.READ_QUERIES)
-        queries = await self._call(self._backend.queries, _registry(request))
-        documents = [query.document for query in queries if token.is_for(query.topic)]
-        return json_answer(HTTPStatus.OK, {"queries": documents})
 
     async def _results(self, request: Request, token: Token, query_id: str) -> Sendable:
         require_method(request, "GET")

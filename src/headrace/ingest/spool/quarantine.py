@@ -25,7 +25,10 @@ def quarantine_ranges(path: Path, damages: Iterable[Damage], quarantine: Path) -
     """
     try:
         for damage in damages:
-            _copy(path, damage, quarantine)
+            length = damage.end - damage.start
+            known = {"segment": path.name, "offset": damage.start, "bytes": length}
+            content = json.dumps(known).encode() + b"\n" + read(path, damage.start, length)
+            write_durably(quarantine / f"{path.stem}-{damage.start:012}{_DAMAGED}", content, 0)
     except OSError:
         quarantine_segment(path, quarantine)
 
@@ -55,11 +58,3 @@ def quarantine_segment(path: Path, quarantine: Path) -> None:
     """Moves a whole segment into the quarantine."""
     path.rename(quarantine / path.name)
     sync_folder(quarantine)
-
-
-def _copy(path: Path, damage: Damage, quarantine: Path) -> None:
-    length = damage.end - damage.start
-    known = {"segment": path.name, "offset": damage.start, "bytes": length}
-    content = json.dumps(known).encode() + b"\n" + read(path, damage.start, length)
-    name = f"{path.stem}-{damage.start:012}{_DAMAGED}"
-    write_durably(quarantine / name, content, 0)

@@ -168,7 +168,10 @@ class Spool:
         content = frames(payloads, segment.marker, state.written)
         if current is None:
             content = header(created) + content
-        self._check_budget(len(content))
+        held, budget = state.disk_bytes, self._limits.budget_bytes
+        if held + len(content) > budget:
+            reason = f"{held} of {budget} bytes are used, {len(content)} are needed"
+            raise SpoolFullError(str(self.store.folder), reason)
         # A process that is killed from here on leaves 0: the next one that locks the spool finds
         # the state again from the files.
         state.settled = 0
@@ -211,14 +214,6 @@ class Spool:
             return self.store.path(segment).stat().st_size != self.store.state.end
         except FileNotFoundError:
             return True
-
-    def _check_budget(self, more_bytes: int) -> None:
-        held = self.store.state.disk_bytes
-        if held + more_bytes > self._limits.budget_bytes:
-            reason = (
-                f"{held} of {self._limits.budget_bytes} bytes are used, {more_bytes} are needed"
-            )
-            raise SpoolFullError(str(self.store.folder), reason)
 
     def _age(self, path: Path) -> timedelta:
         try:

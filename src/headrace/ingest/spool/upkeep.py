@@ -130,21 +130,17 @@ def drop_waiting(spool: Spool) -> int:
         if not FileLock(lock).try_acquire():
             reason = "a worker of the service is replaying it: stop the service first"
             raise SpoolError(str(store.folder), reason)
-        return _drop_segments(spool)
+        with store.exclusive():
+            count = spool.waiting
+            # The cursor goes first: a crash leaves segments below it, which are removed, not
+            # replayed.
+            store.cursor_file.write(store.cursor_file.read().at(store.state.written))
+            store.state.loaded = store.state.written
+            for segment in segments(store.folder):
+                store.remove(segment)
+        return count
     finally:
         os.close(lock)
-
-
-def _drop_segments(spool: Spool) -> int:
-    store = spool.store
-    with store.exclusive():
-        count = spool.waiting
-        # The cursor goes first: a crash leaves segments below it, which are removed, not replayed.
-        store.cursor_file.write(store.cursor_file.read().at(store.state.written))
-        store.state.loaded = store.state.written
-        for segment in segments(store.folder):
-            store.remove(segment)
-    return count
 
 
 def _existing(spool: Spool, name: str) -> Path:

@@ -51,17 +51,15 @@ class TokenTable:
         """Takes one record of the registry."""
         text = key.decode(errors="replace")
         if text.startswith(_REVOKED):
-            self._revoke(text.removeprefix(_REVOKED), value)
+            public_id = text.removeprefix(_REVOKED)
+            when = self._revoked.setdefault(public_id, _time(value))
+            token = self._tokens.get(public_id)
+            if token is not None and token.revoked is None:
+                self._tokens[public_id] = replace(token, revoked=when)
         elif value is None:
             self._drop(text)
         else:
             self._put(text, value)
-
-    def _revoke(self, public_id: str, value: bytes | None) -> None:
-        when = self._revoked.setdefault(public_id, _time(value))
-        token = self._tokens.get(public_id)
-        if token is not None and token.revoked is None:
-            self._tokens[public_id] = replace(token, revoked=when)
 
     def _drop(self, public_id: str) -> None:
         self._tokens.pop(public_id, None)
