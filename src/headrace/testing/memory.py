@@ -179,17 +179,14 @@ class MemoryCluster:
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
         """See the contract."""
         for range_ in ranges:
-            yield from self._read(range_)
-
-    def _read(self, range_: OffsetRange) -> Iterator[Chunk]:
-        stored = self._topics[range_.partition.topic]
-        p = range_.partition.partition
-        if range_.start < stored.earliest[p]:
-            raise RecordsDeletedError(str(range_.partition), range_.start)
-        records = [stored.partitions[p][at] for at in sorted(stored.partitions[p])]
-        inside = [record for record in records if range_.start <= record.at < range_.end]
-        for first in range(0, len(inside), CHUNK_RECORDS):
-            chunk = inside[first : first + CHUNK_RECORDS]
-            yield Chunk(range_.partition, chunk, chunk[-1].at + 1)
-        # The range ends by position, also when its last offsets hold no record.
-        yield Chunk(range_.partition, (), range_.end)
+            stored = self._topics[range_.partition.topic]
+            p = range_.partition.partition
+            if range_.start < stored.earliest[p]:
+                raise RecordsDeletedError(str(range_.partition), range_.start)
+            records = [stored.partitions[p][at] for at in sorted(stored.partitions[p])]
+            inside = [record for record in records if range_.start <= record.at < range_.end]
+            for first in range(0, len(inside), CHUNK_RECORDS):
+                chunk = inside[first : first + CHUNK_RECORDS]
+                yield Chunk(range_.partition, chunk, chunk[-1].at + 1)
+            # The range ends by position, also when its last offsets hold no record.
+            yield Chunk(range_.partition, (), range_.end)

@@ -128,7 +128,12 @@ class EmbeddedCluster:
     def _bring_up(self, brokers: Sequence[Broker], layout: Layout) -> None:
         down = [broker for broker in brokers if not self._process(broker.node).alive()]
         for broker in down:
-            self._prepare(broker, layout)
+            process = self._process(broker.node)
+            require_free(process.name, (broker.port, broker.controller_port))
+            process.folder.mkdir(parents=True, exist_ok=True)
+            declared = broker_config(broker, layout, process.folder / "data") | self._config
+            text = properties(declared)
+            (process.folder / "server.properties").write_text(text, encoding="ascii")
         self._format(down, layout)
         with stopped_on_failure([self._process(broker.node) for broker in down]):
             for broker in down:
@@ -150,13 +155,6 @@ class EmbeddedCluster:
             raise ServerStartError("Kafka", reason, str(self._folder))
         write_json(self._folder / LAYOUT_FILE, asdict(layout))
         return layout
-
-    def _prepare(self, broker: Broker, layout: Layout) -> None:
-        process = self._process(broker.node)
-        require_free(process.name, (broker.port, broker.controller_port))
-        process.folder.mkdir(parents=True, exist_ok=True)
-        config = broker_config(broker, layout, process.folder / "data") | self._config
-        (process.folder / "server.properties").write_text(properties(config), encoding="ascii")
 
     def _format(self, brokers: Sequence[Broker], layout: Layout) -> None:
         homes = [self._process(broker.node).folder for broker in brokers]

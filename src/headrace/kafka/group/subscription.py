@@ -12,7 +12,6 @@ import confluent_kafka
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException
 
 from headrace.errors import (
-    AuthorizationError,
     CommittedOffsetError,
     InstanceIdInUseError,
     TopicMissingError,
@@ -374,19 +373,16 @@ class Subscription:
 
     def _named(self, error: KafkaError) -> Exception:
         # Of a fatal error, only the text says which one it is.
+        membership = self._membership
         if meaning(error) is Meaning.ID_IN_USE or "group.instance.id" in error.str():
-            membership = self._membership
             return InstanceIdInUseError(membership.group, membership.instance_id, error.str())
         if is_forbidden(error):
-            return self._forbidden(error)
+            is_group = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+            topics = ", ".join(membership.topics)
+            resource = f"group {membership.group}" if is_group else f"topic {topics}"
+            return forbidden(self._config, "READ", resource)
         named: Exception = KafkaException(error)
         return named
-
-    def _forbidden(self, error: KafkaError) -> AuthorizationError:
-        is_group = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-        topics = ", ".join(self._membership.topics)
-        resource = f"group {self._membership.group}" if is_group else f"topic {topics}"
-        return forbidden(self._config, "READ", resource)
 
 
 def _consumer_config(config: ClientConfig, membership: Membership) -> dict[str, str]:

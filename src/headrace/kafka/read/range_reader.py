@@ -220,7 +220,11 @@ class _Reading:
             self._heard = time.monotonic()  # not before: who holds a chunk is no silence
         for event in events:
             yield from self._heed(event.error(), event)
-        self._check_silence()
+        if self._open and time.monotonic() - self._heard > self._silence_limit:
+            read = ", ".join(f"{p} at {self._positions[p]}" for p in sorted(self._open)[:3])
+            silence = f"no record for {self._silence_limit:.0f} s while reading {read}"
+            reason = f"{silence}; {self._last_error}" if self._last_error else silence
+            raise BrokerUnreachableError(self._config.get("bootstrap.servers", ""), reason)
 
     def _chunks(self, got: Sequence[Message]) -> Iterator[Chunk]:
         if len(self._positions) == 1:
@@ -277,10 +281,3 @@ class _Reading:
             case Meaning.NO_RECORD:
                 return RecordsDeletedError(str(partition), self._positions[partition])
         return RecordsUnreadableError(str(partition), offset, error.str())
-
-    def _check_silence(self) -> None:
-        if self._open and time.monotonic() - self._heard > self._silence_limit:
-            read = ", ".join(f"{p} at {self._positions[p]}" for p in sorted(self._open)[:3])
-            silence = f"no record for {self._silence_limit:.0f} s while reading {read}"
-            reason = f"{silence}; {self._last_error}" if self._last_error else silence
-            raise BrokerUnreachableError(self._config.get("bootstrap.servers", ""), reason)

@@ -64,22 +64,21 @@ def run_tools(server: str, commands: Sequence[Sequence[str]]) -> None:
         ServerStartError: one of them failed; quotes its output.
     """
     try:
-        tools = [_start_tool(command) for command in commands]
+        tools = [
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=child_environ(),
+                text=True,
+                errors="replace",
+            )
+            for command in commands
+        ]
     except OSError as error:
         raise ServerStartError(server, f"it could not be set up: {error}", "") from error
     outputs = [tool.communicate()[0] for tool in tools]
     for tool, output in zip(tools, outputs, strict=True):
         if tool.returncode != 0:
             raise ServerStartError(server, f"it could not be set up: {output[-2000:]}", "")
-
-
-def _start_tool(command: Sequence[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=child_environ(),
-        text=True,
-        errors="replace",
-    )
