@@ -44,7 +44,10 @@ def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
     step_faults = [*_asked(pipeline, "steps", _step_faults)]
     # Metrics are named by the arguments of steps.
     yield from step_faults or _asked(pipeline, "metrics", metric_faults)
-    yield from _limit_faults(pipeline.limits, pipeline.dead_letter_limit)
+    yield from at_least(pipeline.limits, "max_records", 1)
+    yield from at_least(pipeline.limits, "max_bytes", 1)
+    yield from duration(pipeline.limits, "max_wait", timedelta(microseconds=1))
+    yield from dead_letter_limit_faults(pipeline.dead_letter_limit)
     yield from envelope_use_faults(pipeline)
     yield from join_faults(pipeline)
     yield from _asked(pipeline, "sink", _sink_faults)
@@ -218,13 +221,6 @@ def _takes(step: object, frames: int) -> bool:
     except ValueError:  # no signature to look at
         return True
     return True
-
-
-def _limit_faults(limits: BatchLimits, dead: DeadLetterLimit) -> Iterator[Fault]:
-    yield from at_least(limits, "max_records", 1)
-    yield from at_least(limits, "max_bytes", 1)
-    yield from duration(limits, "max_wait", timedelta(microseconds=1))
-    yield from dead_letter_limit_faults(dead)
 
 
 def _sink_faults(pipeline: Pipeline) -> Iterator[Fault]:

@@ -227,7 +227,11 @@ class PipelineRun:
 
     def _built(self, checkpoint: Checkpoint, starts_at: str) -> Graph:
         start = Start(starts_at) if starts_at not in ("", FROM_TABLE) else None
-        context = self._context_of_start()
+        context = self._context
+        # Each start has a staging folder of its own; what earlier ones left is deleted.
+        staging = driver_staging(context.lake, self.pipeline.name, context.state)
+        storage.delete(staging, context.storage)
+        context = replace(context, staging=storage.join(staging, uuid.uuid4().hex))
         graph = build(self._spark, self.pipeline, context, checkpoint, start, self._batch_ended)
         before, self._graph = self._graph, graph
         if before is not None:
@@ -258,13 +262,6 @@ class PipelineRun:
             number,
         )
         return current, graph
-
-    def _context_of_start(self) -> RunContext:
-        """Each start has a staging folder of its own; what earlier ones left is deleted."""
-        context = self._context
-        staging = driver_staging(context.lake, self.pipeline.name, context.state)
-        storage.delete(staging, context.storage)
-        return replace(context, staging=storage.join(staging, uuid.uuid4().hex))
 
     def _batch_ended(self, result: BatchResult) -> None:
         """Called on Spark's thread once per batch."""

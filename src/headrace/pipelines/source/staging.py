@@ -85,7 +85,10 @@ class Staging:
         Also those of partitions of a join in which time alone has passed: they have no range.
         """
         whole = {range_.partition: range_ for range_ in ranges}
-        reports = [self._read(name) for name in self._names(_REPORT)]
+        paths = [storage.join(self._folder, name) for name in self._names(_REPORT)]
+        reports = [
+            _REPORT_DECODER.decode(storage.read_bytes(path, self._options)) for path in paths
+        ]
         mine = [
             report
             for report in reports
@@ -133,7 +136,3 @@ class Staging:
     def _names(self, ending: str) -> list[str]:
         names = storage.list_files(self._folder, self._options)
         return [name for name in names if name.endswith(ending)]
-
-    def _read(self, name: str) -> RangeReport:
-        content = storage.read_bytes(storage.join(self._folder, name), self._options)
-        return _REPORT_DECODER.decode(content)

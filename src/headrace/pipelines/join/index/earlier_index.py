@@ -165,7 +165,14 @@ class EarlierIndex:
         for file in chain.from_iterable(segments.values()):
             by_range[Range(file.first, file.last)].append(file)
         for range_, of_range in by_range.items():
-            self._ingest(range_, of_range)
+            if range_ not in self._ranges:
+                entries, runs = self._entries(range_), self._runs(range_)
+                self._ranges[range_], self._prints[range_] = entries, runs
+            # Fingerprints come before the entries of their keys.
+            prints = merged_prints([unpacked(file.fingerprints) for file in of_range])
+            if len(prints):
+                self._prints[range_].add(prints)
+            self._ranges[range_].ingest([file.entries for file in of_range])
         # After they are in: a range that has files without a mark is not believed.
         self._mark(replace(self.ingested, files=self.ingested.files.union(segments)))
         for range_ in by_range:
@@ -266,15 +273,6 @@ class EarlierIndex:
     def _since(self, since_us: int) -> dict[Range, RangeEntries]:
         first = slice_of(since_us, self.slice_us)
         return {range_: entries for range_, entries in self._ranges.items() if range_.last >= first}
-
-    def _ingest(self, range_: Range, files: Sequence[SortedFile]) -> None:
-        """Takes files of one range, and the fingerprints of their keys before."""
-        if range_ not in self._ranges:
-            self._ranges[range_], self._prints[range_] = self._entries(range_), self._runs(range_)
-        prints = merged_prints([unpacked(file.fingerprints) for file in files])
-        if len(prints):
-            self._prints[range_].add(prints)
-        self._ranges[range_].ingest([file.entries for file in files])
 
     def _drop(self, ranges: Sequence[Range]) -> None:
         for range_ in ranges:

@@ -368,11 +368,27 @@ class RangeReader:
             self._read_listener.expect(self._tally, chunk.counted)
 
     def _add_columns(self, chunk: EventChunk) -> None:
-        chunk.rows = _with_source_columns(chunk.rows, chunk.events, self._place, self._spec)
-        if self._spec.adds_lineage and chunk.counted is not None:
-            number, partition = self._spec.number, self._range.partition.partition
-            column = lineage_column(number, partition, chunk.counted)
-            chunk.rows = chunk.rows.append_column(LINEAGE, column)
+        import pyarrow as pa
+
+        spec, records = self._spec, chunk.events
+        rows = with_record_columns(chunk.rows, records, self._place, spec.decoding.metadata)
+        if spec.subpartitions > 1:
+            # Records without a key have no order to keep, so their offsets spread them.
+            lanes = [
+                (record.offset() if (key := record.key()) is None else zlib.crc32(key))
+                % spec.subpartitions
+                for record in records
+            ]
+            rows = rows.append_column("_subpartition", pa.array(lanes, pa.int32()))
+        if spec.planning.heartbeat_after_us:
+            rows = rows.append_column(HEARTBEAT, pa.array([False] * len(records), pa.bool_()))
+        if spec.decoding.null_key is not None:
+            is_deleted = [record.value() is None for record in records]
+            rows = rows.append_column(DELETED, pa.array(is_deleted, pa.bool_()))
+        if spec.adds_lineage and chunk.counted is not None:
+            column = lineage_column(spec.number, self._range.partition.partition, chunk.counted)
+            rows = rows.append_column(LINEAGE, column)
+        chunk.rows = rows
 
     _STAGES: tuple[Callable[[RangeReader, EventChunk], None], ...] = (
         # Before an event leaves: what came in is counted, wherever it goes.
@@ -442,25 +458,3 @@ def _dead_letter(record: Record, range_: OffsetRange, reason: str, detail: str) 
         timestamp_ms=record.timestamp()[1],
         event_index=-1 if index is None else index,
     )
-
-
-def _with_source_columns(
-    rows: pa.Table, records: Sequence[Record], place: PartitionId, spec: SourceSpec
-) -> pa.Table:
-    import pyarrow as pa
-
-    rows = with_record_columns(rows, records, place, spec.decoding.metadata)
-    if spec.subpartitions > 1:
-        # Records without a key have no order to keep, so their offsets spread them.
-        lanes = [
-            (record.offset() if (key := record.key()) is None else zlib.crc32(key))
-            % spec.subpartitions
-            for record in records
-        ]
-        rows = rows.append_column("_subpartition", pa.array(lanes, pa.int32()))
-    if spec.planning.heartbeat_after_us:
-        rows = rows.append_column(HEARTBEAT, pa.array([False] * len(records), pa.bool_()))
-    if spec.decoding.null_key is not None:
-        is_deleted = [record.value() is None for record in records]
-        rows = rows.append_column(DELETED, pa.array(is_deleted, pa.bool_()))
-    return rows
