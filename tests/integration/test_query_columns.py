@@ -30,7 +30,7 @@ from tests.unit.queries.compile.arrow.expressions import (
 )
 
 from headrace.queries.compile.spark import ConstantLayout, column_of
-from headrace.queries.language.printer import print_expression
+from headrace.queries.language.clauses import print_expression
 from headrace.queries.language.tree import FunctionCall, Like, Path
 
 pytestmark = pytest.mark.usefixtures("without_call_sites")

@@ -18,7 +18,7 @@ from headrace.model import OffsetRange, Topic, TopicPartition
 from headrace.pipelines.source.decode import decoder_for, record_values
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 from headrace.queries.compile.arrow.kernels import Mask, is_true
-from headrace.queries.language.printer import print_expression
+from headrace.queries.language.clauses import print_expression
 from headrace.queries.language.tree import Query
 from headrace.queries.match.rules import RuleSet
 from headrace.queries.match.shape import (

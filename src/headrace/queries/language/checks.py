@@ -11,8 +11,9 @@ from functools import singledispatchmethod
 
 from headrace.errors import QueryTextError
 from headrace.model.event import EventField, EventSchema, FieldType
+from headrace.queries.language.clauses import print_aggregate, print_expression
 from headrace.queries.language.functions import AGGREGATES, FUNCTIONS, Argument, ValueType
-from headrace.queries.language.printer import print_aggregate, print_duration, print_expression
+from headrace.queries.language.printer import print_duration
 from headrace.queries.language.size import QuerySize
 from headrace.queries.language.tree import (
     Aggregate,

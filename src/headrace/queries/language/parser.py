@@ -1,27 +1,22 @@
-"""Parses the text of a query into its tree."""
+"""Parses the clauses of a query into parts of its tree."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from sqlglot.tokenizer_core import Token, TokenType
 
 from headrace.queries.language.expressions import NAME, parse_expression, unknown_function
 from headrace.queries.language.functions import AGGREGATES
 from headrace.queries.language.tree import (
-    DEFAULT_WINDOW,
     Aggregate,
     ClosedBy,
     Closing,
     Expression,
     Facet,
     Literal,
-    Query,
     Result,
 )
 from headrace.queries.language.words import (
@@ -42,96 +37,37 @@ _EXAMPLE_PARAMETERS = {"percentile": ("95",), "histogram": ("0", "10", "20")}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 
 
-def parse_query(text: str) -> Query:
-    """Returns the tree of a query.
-
-    Names of fields and topics are not checked; :func:`check_query` checks fields.
-
-    Raises:
-        QueryTextError: if the text is no query.
-    """
-    return _QueryParser(QueryText(text)).query()
-
-
-@dataclass(frozen=True, slots=True)
-class Clause:
-    """A clause of the language.
-
-    Attributes:
-        words: the words that it begins with, its name. If several clauses begin with the words of a
-            text, the longest name counts.
-        field: name of the field of the query that it sets.
-        parse: returns the value of the field.
-        last: words that end the clause right after its name. There, they begin no other clause.
-    """
-
-    words: tuple[str, ...]
-    field: str
-    parse: Callable[[_QueryParser, ClauseText], Any]
-    last: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The words of the name, with spaces."""
-        return " ".join(self.words)
-
-
 @dataclass(frozen=True, slots=True)
 class ClauseText:
     """A clause of a text.
 
     Attributes:
-        clause: the clause.
+        name: words that it begins with.
         words: words after the clause's name.
         begin: position of the clause's first character.
         end: position after the clause's name.
     """
 
-    clause: Clause
+    name: str
     words: Words
     begin: int
     end: int
 
 
-def clause_texts(words: Words, clauses: Iterable[Clause]) -> list[ClauseText]:
-    """Returns the clauses of a text, of which the first word begins a clause."""
-    by_first_word: dict[str, list[Clause]] = defaultdict(list)
-    for clause in sorted(clauses, key=lambda clause: len(clause.words), reverse=True):
-        by_first_word[clause.words[0]].append(clause)
-    starts: list[tuple[Clause, int, int]] = []
-    free = 0
-    for index, word in at_depth_zero(words):
-        for clause in by_first_word.get(word.text.upper(), ()):
-            after = index + len(clause.words)
-            if index >= free and starts_with(words[index:after], clause.words):
-                starts.append((clause, index, after))
-                free = after + any(starts_with(words[after:], [last]) for last in clause.last)
-    ends = [index for _, index, _ in starts[1:]] + [len(words)]
-    return [
-        ClauseText(clause, words[after:end], words[index].start, words[after - 1].end + 1)
-        for (clause, index, after), end in zip(starts, ends, strict=True)
-    ]
+class ClauseParser:
+    """Parses what follows the name of a clause.
 
+    Each method raises a :class:`QueryTextError` if the words after the name are none of its kind.
 
-class _QueryParser:
+    Args:
+        text: of the query.
+    """
+
     def __init__(self, text: QueryText) -> None:
         self._text = text
 
-    def query(self) -> Query:
-        words = self._text.words()
-        if not words or not is_word(words[0], "SELECT"):
-            raise self._text.error_at(words, "a query begins with SELECT")
-        parts: dict[str, ClauseText] = {}
-        for part in clause_texts(words, CLAUSES):
-            if parts.setdefault(part.clause.name, part) is not part:
-                raise self._text.error(part.begin, f"{part.clause.name} stands twice")
-        if "FROM" not in parts:
-            raise self._text.error(len(self._text.text), "FROM and the name of a topic are missing")
-        fields = {part.clause.field: part.clause.parse(self, part) for part in parts.values()}
-        fields.setdefault("slide", fields.get("window", DEFAULT_WINDOW))
-        return Query(**fields, clauses={name: part.begin for name, part in parts.items()})
-
     def results(self, clause: ClauseText) -> tuple[Result, ...]:
+        """Returns the columns of a result."""
         results = []
         for part in split_at_commas(clause.words):
             words, name = self._named(part)
@@ -140,6 +76,7 @@ class _QueryParser:
         return tuple(results)
 
     def facets(self, clause: ClauseText) -> tuple[Facet, ...]:
+        """Returns the expressions that group the events."""
         facets = []
         for part in split_at_commas(clause.words):
             words, name = self._named(part)
@@ -228,6 +165,7 @@ class _QueryParser:
         return float(expression.value)
 
     def topic(self, clause: ClauseText) -> str:
+        """Returns the name of a topic."""
         words = clause.words
         if len(words) == 1 and words[0].token_type is TokenType.IDENTIFIER:
             return words[0].text
@@ -242,15 +180,19 @@ class _QueryParser:
         return name
 
     def condition(self, clause: ClauseText) -> Expression:
+        """Returns a condition."""
         return parse_expression(self._text, clause.words, after=clause.end)
 
     def whole_number(self, clause: ClauseText) -> int:
+        """Returns a whole number."""
         return whole_number(self._text, clause.words, after=clause.end)
 
     def duration(self, clause: ClauseText) -> timedelta:
+        """Returns a duration."""
         return duration(self._text, clause.words, after=clause.end)
 
     def closing(self, clause: ClauseText) -> Closing:
+        """Returns the rule by which windows end."""
         for by in ClosedBy:
             words = by.value.split()
             if starts_with(clause.words, words):
@@ -263,6 +205,7 @@ class _QueryParser:
         raise self._text.error_at(clause.words, reason, after=clause.end)
 
     def early(self, clause: ClauseText) -> timedelta | None:
+        """Returns the interval of early results; ``None`` if there are none."""
         words = clause.words
         if starts_with(words, ["FINAL"]) and len(words) == 1:
             return None
@@ -272,36 +215,18 @@ class _QueryParser:
         raise self._text.error_at(words, reason, after=clause.end)
 
     def emits(self, clause: ClauseText) -> bool:
+        """Returns whether something is sent."""
         if len(clause.words) == 1:
             for word, emits in (("EMIT", True), ("SKIP", False)):
                 if is_word(clause.words[0], word):
                     return emits
-        reason = f"{clause.clause.name} is followed by EMIT or SKIP"
+        reason = f"{clause.name} is followed by EMIT or SKIP"
         raise self._text.error_at(clause.words, reason, after=clause.end)
 
     def windows(self, clause: ClauseText) -> int:
+        """Returns a number of windows."""
         words = clause.words
         if not words or not is_word(words[-1], "WINDOWS"):
             reason = "LOSS OF SIGNAL AFTER is followed by a number of WINDOWS"
             raise self._text.error_at(words, reason, after=clause.end)
         return whole_number(self._text, words[:-1], after=clause.end)
-
-
-# A new clause: see "A clause of queries" in ARCHITECTURE.md. A new word in a name is read as the
-# clause also in texts that are registered, where a field or a topic has that name unquoted.
-CLAUSES = (
-    Clause(("SELECT",), "results", _QueryParser.results),
-    Clause(("FROM",), "topic", _QueryParser.topic),
-    Clause(("WHERE",), "where", _QueryParser.condition),
-    Clause(("FACET",), "facets", _QueryParser.facets),
-    Clause(("LIMIT",), "max_groups", _QueryParser.whole_number),
-    Clause(("WINDOW",), "window", _QueryParser.duration),
-    Clause(("SLIDE", "BY"), "slide", _QueryParser.duration),
-    Clause(("ALLOWED", "LATENESS"), "allowed_lateness", _QueryParser.duration),
-    Clause(("CLOSE", "BY"), "closing", _QueryParser.closing),
-    Clause(("EMIT",), "early", _QueryParser.early),
-    Clause(("EMPTY", "WINDOWS"), "emits_empty", _QueryParser.emits, last=("EMIT", "SKIP")),
-    Clause(("MATCHED", "EVENTS"), "emits_events", _QueryParser.emits, last=("EMIT", "SKIP")),
-    Clause(("LOSS", "OF", "SIGNAL", "AFTER"), "loss_after", _QueryParser.windows),
-)
-"""The clauses. SELECT comes first, and FROM is needed; others may come in any order."""

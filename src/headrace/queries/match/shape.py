@@ -32,9 +32,9 @@ from headrace.queries.compile.arrow import (
 )
 from headrace.queries.hashing import text_hash
 from headrace.queries.language import print_query
+from headrace.queries.language.clauses import print_expression
 from headrace.queries.language.expressions import MAX_LIST_VALUES
 from headrace.queries.language.functions import ValueType
-from headrace.queries.language.printer import print_expression
 from headrace.queries.language.tree import And, Expression, Query, Result
 from headrace.queries.language.words import MAX_CHARACTERS
 from headrace.queries.windows.functions import Aggregation, aggregation_of

@@ -9,7 +9,7 @@ from sqlglot import Tokenizer
 
 from headrace.errors import QueryTextError
 from headrace.queries.language import parse_query, print_query
-from headrace.queries.language.parser import Clause, clause_texts
+from headrace.queries.language.clauses import Clause, clause_texts
 from headrace.queries.language.tree import (
     Aggregate,
     And,
@@ -110,21 +110,23 @@ NAMES = ("SELECT", "EMIT", "EMIT DELAYED BY", "LIMIT", "LIMIT OF LOST WINDOWS", 
 @given(st.lists(st.sampled_from(NAMES), min_size=1))
 def test_of_clauses_with_one_first_word_a_text_has_the_longest(names):
     last = {"LOST WINDOWS": ("EMIT", "LIMIT")}
-    clauses = [Clause(tuple(name.split()), "", _nothing, last.get(name, ())) for name in NAMES]
+    clauses = [
+        Clause(tuple(name.split()), "", _nothing, _nothing, last.get(name, ())) for name in NAMES
+    ]
     words = QueryText(" ".join(f"{name.lower()} (x, emit) 1" for name in names)).words()
-    assert [part.clause.name for part in clause_texts(words, clauses)] == names
+    assert [clause.name for clause, _ in clause_texts(words, clauses)] == names
 
 
 @pytest.mark.parametrize("end", ["EMIT", "LIMIT"])
 def test_the_last_word_of_a_clause_begins_no_other_clause(end):
     clauses = [
-        Clause(("LOST", "WINDOWS"), "", _nothing, last=("EMIT", "LIMIT")),
-        *(Clause(tuple(name.split()), "", _nothing) for name in ("EMIT", "LIMIT")),
+        Clause(("LOST", "WINDOWS"), "", _nothing, _nothing, last=("EMIT", "LIMIT")),
+        *(Clause(tuple(name.split()), "", _nothing, _nothing) for name in ("EMIT", "LIMIT")),
     ]
     words = QueryText(f"LOST WINDOWS {end} EMIT FINAL").words()
-    lost, emit = clause_texts(words, clauses)
+    (_, lost), (_, emit) = clause_texts(words, clauses)
     assert [word.text for word in lost.words] == [end]
-    assert (emit.clause.name, [word.text for word in emit.words]) == ("EMIT", ["FINAL"])
+    assert (emit.name, [word.text for word in emit.words]) == ("EMIT", ["FINAL"])
 
 
 def _nothing(*_):

@@ -3,8 +3,7 @@
 from hypothesis import given
 from tests.unit.queries.language.trees import queries
 
-from headrace.queries.language.parser import CLAUSES, parse_query
-from headrace.queries.language.printer import print_query
+from headrace.queries.language.clauses import CLAUSES, parse_query, print_query
 
 
 @given(queries())
