@@ -28,6 +28,7 @@ class Clause:
         print: returns the text after the name that is parsed into a value of the field.
         last: words that end the clause right after its name. There, they begin no other clause.
         is_always_printed: whether it is printed also where the field has its default.
+        is_for_silence: whether windows without events may have results by it.
     """
 
     words: tuple[str, ...]
@@ -36,6 +37,7 @@ class Clause:
     print: Callable[[Printer, Any], str]
     last: tuple[str, ...] = ()
     is_always_printed: bool = False
+    is_for_silence: bool = False
 
     @property
     def name(self) -> str:
@@ -62,6 +64,7 @@ CLAUSES = (
         ClauseParser.emits,
         Printer.emits,
         last=("EMIT", "SKIP"),
+        is_for_silence=True,
     ),
     Clause(
         ("MATCHED", "EVENTS"),
@@ -75,6 +78,7 @@ CLAUSES = (
         "loss_after",
         ClauseParser.windows,
         Printer.windows,
+        is_for_silence=True,
     ),
 )
 """The clauses, in the order in which they are printed.

@@ -13,14 +13,16 @@ from typing import NamedTuple
 from headrace.errors import QueryTextError
 from headrace.events.times import microseconds_since_1970
 from headrace.model.partitioning import partition_of_key
+from headrace.queries.language.clauses import CLAUSES
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 from headrace.queries.windows.aggregate.plan import AggregatePlan, Plans
 from headrace.queries.windows.aggregate.window import time_text
 from headrace.queries.windows.answer.signals import next_begin
 
 _LOG = logging.getLogger("headrace.queries")
-# Most texts have neither word: without EMPTY WINDOWS and LOSS OF SIGNAL, they need no plan.
-_ASKS = re.compile(r"\b(EMPTY|LOSS)\b", re.IGNORECASE)
+# Most texts have none of these words: without such a clause, they need no plan.
+_FIRST_WORDS = "|".join(sorted({clause.words[0] for clause in CLAUSES if clause.is_for_silence}))
+_MAY_ASK = re.compile(rf"\b({_FIRST_WORDS})\b", re.IGNORECASE)
 # An expired query is kept in memory for this time, because the clocks of instances differ.
 _EXPIRED_MS = 3_600_000
 
@@ -190,7 +192,7 @@ class WatchedQueries:
     def _read(self, key: bytes, value: bytes) -> WatchedQuery | None:
         try:
             registered = decode_query(key, value)
-            if not _ASKS.search(registered.text):
+            if not _MAY_ASK.search(registered.text):
                 return None
             plan = self._plans.of(registered.text, registered.shape or "")
         except (ValueError, QueryTextError) as error:
