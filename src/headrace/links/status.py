@@ -1,57 +1,32 @@
-"""The status of what moves records: mirrors, mergers, dispatchers, emitters of matched events."""
+"""The status of links: mirrors, mergers, dispatchers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
-from headrace.service.figures import Derived, counter
-from headrace.service.status import InstanceStatus, State, StatusFolder
+from headrace.service.figures import counter
+from headrace.service.reader_status import ReaderStatus
+from headrace.service.status import StatusFolder
 
 if TYPE_CHECKING:
     from headrace.runtime.prometheus import Sample
 
 
 @dataclass(frozen=True)
-class LinkStatus(InstanceStatus):
+class LinkStatus(ReaderStatus):
     """The figures of a link since the start of the instance. Names are those of the metrics.
 
     Attributes:
         reason: why it waits for a site, its readers wait, or it has failed.
-        records: that were written to the target and committed.
-        value_bytes: of their values.
-        lags: offsets to the end of each partition that it reads, as ``topic/partition``; ``None``:
-            not known yet.
-        refused: why partitions can't continue, as ``topic/partition``.
     """
 
-    records: int = 0
-    value_bytes: int = 0
     restarts: int = counter(
         "restarts",
         "times that the instance gave its transaction up and started over from what is committed",
         "rising: the log says why; a few with each deploy or election are normal",
     )
-    lags: Mapping[str, int | None] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-
-    states: ClassVar = (State.RUNNING, State.WAITING, State.STOPPED, State.FAILED)
-
-    @Derived
-    def partitions(self) -> int:
-        """Returns how many partitions it reads."""
-        return len(self.lags)
-
-    @Derived
-    def refused_partitions(self) -> int:
-        """Returns how many of its partitions can't continue."""
-        return len(self.refused)
-
-    @Derived
-    def lag_records(self) -> int:
-        """Returns the offsets from its positions to the ends of all its partitions."""
-        return sum(lag or 0 for lag in self.lags.values())
 
     def partition_figures(self) -> dict[str, Mapping[str, int | None]]:
         """Returns the values of each metric of partitions, by ``topic/partition``."""

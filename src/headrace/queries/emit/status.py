@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headrace.links.status import LinkStatus
 from headrace.service.figures import counter, gauge
+from headrace.service.reader_status import ReaderStatus
 
 
 @dataclass(frozen=True)
-class EmitterStatus(LinkStatus):
+class EmitterStatus(ReaderStatus):
     """The state of the process, and counts of what it has committed since it began.
 
     Attributes:
@@ -40,7 +40,7 @@ class EmitterStatus(LinkStatus):
         "live queries with `MATCHED EVENTS EMIT`",
         "not as many as you have registered: `headrace query list` says which are live",
     )
-    lag_records = LinkStatus.lag_records.gauge(
+    lag_records = ReaderStatus.lag_records.gauge(
         "records",
         "offsets from the committed positions to the end of the topic: `since commit` in `status`",
         "above what comes in ten minutes: it is too slow, or stands still",
