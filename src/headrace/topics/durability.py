@@ -19,6 +19,11 @@ DEFAULT_SEGMENT = timedelta(days=7)
 _FAR_ABOVE = 4
 _SAFE_COPIES = 3
 _MIN_ISR = "min.insync.replicas"
+_MS_OF_RETENTION = {
+    "log.retention.ms": 1,
+    "log.retention.minutes": 60_000,
+    "log.retention.hours": 3_600_000,
+}
 
 
 def topic_contradictions(topic: Topic) -> Iterator[Fault]:
@@ -50,6 +55,20 @@ def topic_warnings(topic: Topic) -> Iterator[Fault]:
 def declared_retention(topic: Topic) -> timedelta | None:
     """Returns how long a topic keeps records; None: for ever, or as long as the brokers say."""
     return (topic.retention or _duration(topic, "retention.ms")) if topic.has_retention else None
+
+
+def default_retention_ms(brokers: Mapping[str, str]) -> int | None:
+    """Returns the retention of a topic that declares none; None: for ever, or not known.
+
+    Args:
+        brokers: settings of the brokers, by Kafka's names.
+    """
+    # As in Kafka, the finest unit that is set wins.
+    for name, unit in _MS_OF_RETENTION.items():
+        value = brokers.get(name, "")
+        if value:
+            return int(value) * unit if value.isdecimal() else None
+    return None
 
 
 def live_warnings(topic: Topic, brokers: Brokers) -> Iterator[Fault]:

@@ -30,10 +30,10 @@ from headrace.links.mirror.declaration import Mirror
 from headrace.links.target import naming_site
 from headrace.model import Topic
 from headrace.model.fault import Fault
-from headrace.pipelines.late_data.retention_rules import default_retention_ms
 from headrace.project.loaded import LoadedProject
 from headrace.project.site_clusters import cluster_of
 from headrace.settings import Settings
+from headrace.topics.durability import default_retention_ms
 
 ORIGIN_BYTES = 400
 """What a mirror or a dispatcher adds to a record: headers, and the names of site and topic."""

@@ -29,16 +29,10 @@ from headrace.model import Topic
 from headrace.model.fault import Fault, is_a
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.transforms.deduplicate import deduplicate
-from headrace.topics.durability import declared_retention
+from headrace.topics.durability import declared_retention, default_retention_ms
 
 if TYPE_CHECKING:
     from headrace.kafka.admin.topics import TopicState
-
-_DEFAULTS = {
-    "log.retention.ms": 1,
-    "log.retention.minutes": 60_000,
-    "log.retention.hours": 3_600_000,
-}
 
 
 class Horizon(NamedTuple):
@@ -101,15 +95,3 @@ def _fault(pipeline: Pipeline, horizon: Horizon, retention: timedelta) -> Iterat
             f" {retention}: a checkpoint that starts over could not read again what it must know",
             f"a retention of at least {length} of the topic, or a shorter time",
         )
-
-
-def default_retention_ms(brokers: Mapping[str, str]) -> int | None:
-    """Returns the retention of a topic that declares none; None: for ever, or not known.
-
-    As in Kafka, the finest unit that is set wins.
-    """
-    for name, unit in _DEFAULTS.items():
-        value = brokers.get(name, "")
-        if value:
-            return int(value) * unit if value.isdecimal() else None
-    return None
