@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -68,6 +68,19 @@ def table(*columns: str, right: tuple[int, ...] = ()) -> Table:
     for number, name in enumerate(columns):
         empty.add_column(name, overflow="fold", justify="right" if number in right else "left")
     return empty
+
+
+def with_remarks(
+    shown: Table, remarks: Iterable[tuple[str, str]], markup: Callable[[str], str] = escape
+) -> Group:
+    """Returns a table, and below it remarks, each after the name of what it is about.
+
+    Args:
+        shown: the table.
+        remarks: pairs of a name and a text.
+        markup: makes markup of a text; :func:`safe` where others than the operator wrote it.
+    """
+    return Group(shown, *(f"[dim]{markup(f'{name}: {text}')}" for name, text in remarks))
 
 
 def time_text(milliseconds: int) -> str:

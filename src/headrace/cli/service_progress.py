@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.markup import escape
 
 from headrace.cli.output import Live, PrintLine
-from headrace.cli.screen import Screen, status_line, table
+from headrace.cli.screen import Screen, status_line, table, with_remarks
 from headrace.service.status import InstanceStatus
 
 Shown = TypeVar("Shown")
@@ -62,7 +62,7 @@ def instances(
     """
     titles = (title or statuses[0].kind, "instance", "state", *columns)
     shown = table(*titles, right=tuple(range(3, len(titles))))
-    lines: list[str] = []
+    lines: list[tuple[str, str]] = []
     for status in statuses:
         names = (status.name, status.instance, str(status.state))
         figures = (f"{getattr(status, figure):,}" for figure in columns.values())
@@ -73,9 +73,6 @@ def instances(
             if metric.is_counter and metric.name not in columns.values()
             if (count := getattr(status, metric.name))
         )
-        lines += (
-            f"[dim]{escape(f'{status.name}: {remark}')}"
-            for remark in (status.reason, *remarks(status), counts)
-            if remark
-        )
-    return Group(shown, *lines)
+        said = filter(None, (status.reason, *remarks(status), counts))
+        lines += ((status.name, remark) for remark in said)
+    return with_remarks(shown, lines)

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from headrace.cli.screen import LINE_SECONDS
+from headrace.cli.screen import LINE_SECONDS, with_remarks
 
 if TYPE_CHECKING:
     from headrace.pipelines.run.runner import Observe
@@ -57,12 +57,8 @@ def summary(pipelines: Sequence[PipelineStatus]) -> Group:
             f"{progress.batch_seconds * 1000:,.0f}",
             escape(own_figures(progress)),
         )
-    remarks = (
-        f"[dim]{escape(f'{progress.name}: {note}')}"
-        for progress in pipelines
-        for note in notes(progress)
-    )
-    return Group(table, *remarks)
+    remarks = ((progress.name, note) for progress in pipelines for note in notes(progress))
+    return with_remarks(table, remarks)
 
 
 def notes(progress: PipelineStatus) -> list[str]:

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from headrace.cli.screen import LINE_SECONDS
+from headrace.cli.screen import LINE_SECONDS, with_remarks
 
 if TYPE_CHECKING:
     from headrace.workers.monitoring.progress import Observe
@@ -46,12 +46,8 @@ def summary(workers: Sequence[WorkerStatus], rate: float | None = None) -> Group
         cells = [escape(progress.name), escape(progress.instance), f"[{colour}]{progress.state}"]
         cells += [f"{getattr(progress, name):,}" for _, name in _FIGURES]
         table.add_row(*cells, *_lag(progress), *([] if rate is None else [f"{rate:,.0f}"]))
-    remarks = (
-        f"[dim]{escape(f'{progress.name}: {note}')}"
-        for progress in workers
-        for note in notes(progress)
-    )
-    return Group(table, *remarks)
+    remarks = ((progress.name, note) for progress in workers for note in notes(progress))
+    return with_remarks(table, remarks)
 
 
 def notes(progress: WorkerStatus) -> list[str]:

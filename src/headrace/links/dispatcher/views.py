@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.markup import escape
 
 import headrace.links.views  # noqa: F401  registers the views of `list` and `accept`
-from headrace.cli.screen import table
+from headrace.cli.screen import table, with_remarks
 from headrace.cli.service_progress import live_figures
 
 if TYPE_CHECKING:
@@ -21,17 +21,17 @@ def summary(statuses: Sequence[DispatcherStatus]) -> Group:
     """Returns a table of targets, and below it why they wait, or refuse partitions."""
     titles = ("dispatcher", "instance", "to", "state", "records", "lag", "refused", "restarts")
     dispatchers = table(*titles, right=(4, 5, 6, 7))
-    remarks: list[str] = []
+    remarks: list[tuple[str, str]] = []
     for status in statuses:
         for site, route in status.sites.items():
             figures = (route.records, route.lag_records, len(route.refused), route.restarts)
             names = (status.name, status.instance, site, str(route.state))
             dispatchers.add_row(*map(escape, names), *(f"{figure:,}" for figure in figures))
             reasons = filter(None, (route.reason, *route.refused.values()))
-            remarks += [f"[dim]{escape(f'{status.name} to {site}: {why}')}" for why in reasons]
+            remarks += [(f"{status.name} to {site}", why) for why in reasons]
         if status.reason:
-            remarks.append(f"[dim]{escape(f'{status.name}: {status.reason}')}")
-    return Group(dispatchers, *remarks)
+            remarks.append((status.name, status.reason))
+    return with_remarks(dispatchers, remarks)
 
 
 @live_figures
