@@ -199,10 +199,16 @@ class EventEmitter:
         )
         rules = columns.rules
         _LOG.info("%s: started with %d rows of queries", self._status.name, len(rules.rows))
+        reason = ""
+        if rules.left_out:
+            reason = (
+                f"{rules.left_out:,} queries match nothing: they differ from others in more than "
+                f"constants, and {MAX_SHAPES:,} such shapes are possible"
+            )
         self._status = replace(
             self._status,
             state=State.RUNNING,
-            reason=_left_out(rules),
+            reason=reason,
             queries=len({row["query"] for row in rules.rows}),
         )
         self._show_rules(rules)
@@ -317,12 +323,3 @@ class EventEmitter:
 def _kind_of(error: Exception) -> FailureKind:
     # A deleted topic may be recreated soon, so its absence is retried like an outage.
     return FailureKind.UNAVAILABLE if isinstance(error, TopicMissingError) else kind_of(error)
-
-
-def _left_out(rules: EmittingRules) -> str:
-    if not rules.left_out:
-        return ""
-    return (
-        f"{rules.left_out:,} queries match nothing: they differ from others in more than "
-        f"constants, and {MAX_SHAPES:,} such shapes are possible"
-    )

@@ -146,7 +146,8 @@ class _Conversion:
         maker = self._makers.get(type(node))
         parts = {name for name, value in node.args.items() if value}
         if maker is None or parts - _PARTS.get(type(node), _OTHER_PARTS):
-            raise self._error(node, f"{_described(node)} is not part of the language")
+            name = _NAMES_IN_MESSAGES.get(type(node), type(node).__name__.upper())
+            raise self._error(node, f"{name} is not part of the language")
         return maker(node, depth)
 
     def _of(self, node: exp.Expr, depth: int) -> Expression:
@@ -261,6 +262,14 @@ class _Conversion:
 
 
 _NAMES = {name.lower(): name for name in FUNCTIONS}
+_NAMES_IN_MESSAGES: dict[type, str] = {
+    exp.Null: "NULL, but in IS NULL,",
+    exp.Star: "*, but in count(*),",
+    exp.ILike: "ILIKE",
+    exp.Subquery: "a subquery",
+    exp.Select: "a subquery",
+    exp.Alias: "a name after an expression, without AS,",
+}
 
 
 def unknown_function(name: str, known: dict[str, Any]) -> str:
@@ -293,16 +302,3 @@ def _path_parts(node: exp.Expr) -> list[exp.Expr]:
         parts.insert(0, node.expression)
         node = node.this
     return [*(node.parts if isinstance(node, exp.Column) else [node]), *parts]
-
-
-def _described(node: exp.Expr) -> str:
-    """Returns the name of a node in error messages."""
-    described: dict[type, str] = {
-        exp.Null: "NULL, but in IS NULL,",
-        exp.Star: "*, but in count(*),",
-        exp.ILike: "ILIKE",
-        exp.Subquery: "a subquery",
-        exp.Select: "a subquery",
-        exp.Alias: "a name after an expression, without AS,",
-    }
-    return described.get(type(node), type(node).__name__.upper())

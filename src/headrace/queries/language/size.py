@@ -55,16 +55,14 @@ class QuerySize:
         """Yields each excess as the clause and a reason that says what to change."""
         values = self.groups * self.windows * self.values
         if values > MAX_OPEN_VALUES:
-            yield self._clause_of_values(), self._too_many_values(values)
+            clause = self.waiting[0]
+            if self.query.facets:
+                clause = "LIMIT" if "LIMIT" in self.query.clauses else "FACET"
+            yield clause, self._too_many_values(values)
         if self.query.early is not None:
             results = -(-self.groups * self.windows // (self.query.early // _SECOND))
             if results > MAX_EARLY_RESULTS_PER_SECOND:
                 yield "EMIT", self._too_many_results(results, self.query.early)
-
-    def _clause_of_values(self) -> str:
-        if not self.query.facets:
-            return self.waiting[0]
-        return "LIMIT" if "LIMIT" in self.query.clauses else "FACET"
 
     def _too_many_values(self, values: int) -> str:
         counted = ""

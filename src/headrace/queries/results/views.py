@@ -54,9 +54,16 @@ class ShownExplanation:
     def to_json(self) -> dict[str, Any]:
         """Returns the query, and what is known of its events, pipelines and instances."""
         known = self.explanation
+        sample: dict[str, Any] | None = None
+        if known.sample is not None:
+            figures = {
+                "candidate_share": known.sample.candidate_share,
+                "candidates_per_match": known.sample.candidates_per_match,
+            }
+            sample = merged(encoded(known.sample), figures)
         return {
             "query": entry_members(known.entry),
-            "sample": None if known.sample is None else _sample_members(known.sample),
+            "sample": sample,
             "pipelines": known.pipelines,
             "instances": known.instances,
             "uncovered": uncovered_partitions(known.instances),
@@ -252,11 +259,3 @@ def _value(value: Any) -> str:
         case list():
             return " ".join(map(_value, value))
     return str(value)
-
-
-def _sample_members(sample: QuerySample) -> dict[str, Any]:
-    figures = {
-        "candidate_share": sample.candidate_share,
-        "candidates_per_match": sample.candidates_per_match,
-    }
-    return merged(encoded(sample), figures)

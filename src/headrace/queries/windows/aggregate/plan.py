@@ -103,7 +103,11 @@ class Plans:
         plan = self._plans.get(text)
         if plan is None:
             try:
-                plan = self._shared(text, shape) or self._planned(text)
+                known = self._shapes.get(shape)
+                if known is not None and known.template.fits(text, known.constants):
+                    plan = known.plan
+                else:
+                    plan = self._planned(text)
             except (QueryTextError, ValueError) as error:
                 plan = copy.copy(error)
             self._keep(self._plans, text, plan, self._max_texts)
@@ -111,13 +115,6 @@ class Plans:
             # The traceback of an error that is raised repeatedly would keep every record in memory.
             raise copy.copy(plan)
         return plan
-
-    def _shared(self, text: str, shape: str) -> AggregatePlan | None:
-        """Returns the plan of another text of the shape, or ``None`` if there is no such plan."""
-        known = self._shapes.get(shape)
-        if known is None or not known.template.fits(text, known.constants):
-            return None
-        return known.plan
 
     def _planned(self, text: str) -> AggregatePlan:
         query = parse_query(text)

@@ -69,16 +69,13 @@ class TopicEnds:
     def _run(self, topic: str) -> None:
         while not self._ending.wait(self._interval_seconds):
             asked_ms = time.monotonic_ns() // 1_000_000
-            live = self._ask(topic)
+            try:
+                live = self._live(topic)
+            except Exception as error:  # noqa: BLE001 - a thread that ended would ask for no topic
+                live = None
+                _LOG.warning(
+                    "Cannot see where %s ends, so only events advance its clock: %s", topic, error
+                )
             with self._lock:
                 was_unknown = topic in self._answers and self._answers[topic].live is None
                 self._answers[topic] = TopicEnd(None if was_unknown else live, asked_ms)
-
-    def _ask(self, topic: str) -> LivePositions | None:
-        try:
-            return self._live(topic)
-        except Exception as error:  # noqa: BLE001 - a thread that ended would ask for no topic
-            _LOG.warning(
-                "Cannot see where %s ends, so only events advance its clock: %s", topic, error
-            )
-            return None
