@@ -114,7 +114,10 @@ class BoundedWalk:
         kind = _kind(schema)
         if kind in _RECORDS:
             fields = schema["fields"]
-            return ((_name(field), field["type"]) for field in fields) if fields else None
+            parts = (
+                (str(field.get(WRITTEN_NAME, field["name"])), field["type"]) for field in fields
+            )
+            return parts if fields else None
         if kind == "array":
             return ((index, schema["items"]) for index in cursor.items())
         if kind == "map":
@@ -139,10 +142,6 @@ def _field(path: list[_Label]) -> str:
         if label != ""
     )
     return f"field {text.removeprefix('.')!r}" if text else "the value"
-
-
-def _name(field: Schema) -> str:
-    return str(field.get(WRITTEN_NAME, field["name"]))
 
 
 def _values(schema: Schema, cursor: _Cursor) -> Iterator[_Part]:

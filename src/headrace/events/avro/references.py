@@ -78,20 +78,17 @@ class _WrittenOut:
         if isinstance(schema, list):
             return [self.of(branch, namespace) for branch in schema]
         if isinstance(schema, str):
-            return self._used(schema, namespace)
+            # A name that its namespace lacks may be one without a namespace, as for Avro in Java.
+            for full in (_full_name(schema, namespace), schema):
+                if full in self._named and schema not in _OWN_TYPES:
+                    return self._type(full, self._named[full])
+            return schema
         if not isinstance(schema, dict):
             return schema
         if schema["type"] not in _OWN_TYPES:  # such as {"type": "Item"}
             return self.of(schema["type"], namespace)
         name = _defined_name(schema, namespace)
         return self._parts(schema, namespace) if name is None else self._type(name, schema)
-
-    def _used(self, name: str, namespace: str) -> Any:
-        # A name that its namespace lacks may be one without a namespace, as for Avro in Java.
-        for full in (_full_name(name, namespace), name):
-            if full in self._named and name not in _OWN_TYPES:
-                return self._type(full, self._named[full])
-        return name
 
     def _type(self, name: str, definition: Mapping[str, Any]) -> Any:
         if name in self._written:
