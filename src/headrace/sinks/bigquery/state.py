@@ -223,7 +223,11 @@ class StateStore:
 
     def _read(self) -> StoredState:
         resource = self._tables.get(self.address)
-        state = CommitState() if resource is None else _state_of(resource)
+        state = CommitState()
+        if resource is not None:
+            fields = resource["schema"]["fields"]
+            text = "".join(field.get("description") or "" for field in fields)
+            state = _STATES.decode(zlib.decompress(base64.b85decode(text)))
         if state.table_creation_time and self.creation_time() != state.table_creation_time:
             reason = (
                 "the table was deleted or recreated since the pipeline wrote to it; its rows are"
@@ -289,8 +293,3 @@ def _parts(state: CommitState) -> list[dict[str, Any]]:
         {"name": f"part_{number}", "type": "STRING", "mode": "NULLABLE", "description": part}
         for number, part in enumerate(parts)
     ]
-
-
-def _state_of(resource: Mapping[str, Any]) -> CommitState:
-    text = "".join(field.get("description") or "" for field in resource["schema"]["fields"])
-    return _STATES.decode(zlib.decompress(base64.b85decode(text)))

@@ -152,7 +152,10 @@ class RowComparison:
                 )
             if self._overlaps(bounds[file.path]):
                 index = self._index(number, self._rows.of(file))
-                parts.append(self._in_ranges(index))
+                placed = index.join(self._ranges, on=list(POSITION[:2]))
+                offset = pl.col(POSITION[2])
+                inside = placed.filter((offset >= pl.col(_START)) & (offset < pl.col(_END)))
+                parts.append(inside.select(index.columns))
         return self._concatenated(parts)
 
     def with_ids(self, files: Sequence[RowFile], ids: pl.DataFrame) -> pl.DataFrame:
@@ -228,12 +231,6 @@ class RowComparison:
         return not both.filter(
             (pl.col("FIRST") < pl.col(_END)) & (pl.col("LAST") >= pl.col(_START))
         ).is_empty()
-
-    def _in_ranges(self, index: pl.DataFrame) -> pl.DataFrame:
-        placed = index.join(self._ranges, on=list(POSITION[:2]))
-        offset = pl.col(POSITION[2])
-        inside = placed.filter((offset >= pl.col(_START)) & (offset < pl.col(_END)))
-        return inside.select(index.columns)
 
 
 def _flat(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:

@@ -113,13 +113,6 @@ def _field(
 
 
 def _checked_type(kind: pa.DataType, path: str) -> str:
-    if (name := _type_of(kind)) is None:
-        reason = "of which OpenSearch has nothing: convert it in a step"
-        raise UnmappedError(f"column {path!r} is {kind}, {reason}")
-    return name
-
-
-def _type_of(kind: pa.DataType) -> str | None:
     from pyarrow import types
 
     tests = {
@@ -133,7 +126,11 @@ def _type_of(kind: pa.DataType) -> str | None:
         "date": (types.is_date32, is_point_in_time),
         "binary": (is_bytes,),
     }
-    return next((name for name, are in tests.items() if any(test(kind) for test in are)), None)
+    for name, are in tests.items():
+        if any(test(kind) for test in are):
+            return name
+    reason = "of which OpenSearch has nothing: convert it in a step"
+    raise UnmappedError(f"column {path!r} is {kind}, {reason}")
 
 
 def missing_fields(needed: Properties, existing: Properties) -> dict[str, Any]:

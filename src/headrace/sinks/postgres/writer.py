@@ -110,15 +110,11 @@ class StagingWriter:
                 return [self._rejected_row(connection, rows, error)]
             rejected = None
             if rows.num_rows <= self._one_by_one and isinstance(error, psycopg.Error):
-                rejected = self._insert_each(connection, rows)
+                rejected = insert_each(connection, self._spec, self._staging, rows)
+                are_many = rejected is not None and len(rejected) >= rows.num_rows * _MANY
+                self._one_by_one = _ONE_BY_ONE_WHERE_MANY_ARE_REJECTED if are_many else _ONE_BY_ONE
             return self._copy_halves(connection, rows) if rejected is None else rejected
         return []
-
-    def _insert_each(self, connection: Connection, rows: pa.Table) -> list[RejectedRow] | None:
-        rejected = insert_each(connection, self._spec, self._staging, rows)
-        are_many = rejected is not None and len(rejected) >= rows.num_rows * _MANY
-        self._one_by_one = _ONE_BY_ONE_WHERE_MANY_ARE_REJECTED if are_many else _ONE_BY_ONE
-        return rejected
 
     def _copy_halves(self, connection: Connection, rows: pa.Table) -> list[RejectedRow]:
         half = rows.num_rows // 2

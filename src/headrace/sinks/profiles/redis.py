@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from importlib.resources import files
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -135,7 +135,10 @@ class RedisProfileStore(ProfileStore):
         for _ in range(_MAX_LOADS):
             if not self._sha:
                 self._sha = self._client.script_load(_script("merge.lua"))
-            answers = self._answers(calls)
+            with self._client.pipeline(transaction=False) as pipeline:
+                for call in calls:
+                    pipeline.evalsha(self._sha, 1, *call)
+                answers = pipeline.execute(raise_on_error=False)
             failures = [answer for answer in answers if isinstance(answer, Exception)]
             if not failures:
                 return
@@ -147,12 +150,6 @@ class RedisProfileStore(ProfileStore):
         raise ProfileStoreUnavailableError(
             NAME, "it forgets the script of profiles again and again"
         )
-
-    def _answers(self, calls: Sequence[_Call]) -> list[Any]:
-        with self._client.pipeline(transaction=False) as pipeline:
-            for call in calls:
-                pipeline.evalsha(self._sha, 1, *call)
-            return list(pipeline.execute(raise_on_error=False))
 
 
 def check_redis_url(url: Secret) -> None:

@@ -83,14 +83,11 @@ class DeltaLog:
         table = self.snapshot()
         self._table = None  # all its files take memory
         if table is not None and self._tail is not None:
-            self._refuse_replaced(table, self._tail.version)
+            unread = table.version() - self._tail.version
+            for entry in table.history(unread) if unread > 0 else ():
+                if (operation := replacement(entry)) is not None:
+                    raise SinkError(self.uri, replaced_by(operation))
         return LogTail(table, app_ids, self.uri, self._options) if table else None
-
-    def _refuse_replaced(self, table: DeltaTable, since: int) -> None:
-        unread = table.version() - since
-        for entry in table.history(unread) if unread > 0 else ():
-            if (operation := replacement(entry)) is not None:
-                raise SinkError(self.uri, replaced_by(operation))
 
     def snapshot(self) -> DeltaTable | None:
         """The table as it is now; None when it does not exist.

@@ -112,7 +112,9 @@ class IcebergUpkeep:
             crowded = [files for partition, files in small if len(files) >= threshold(partition)]
             split = (in_groups(files, _size, TARGET_BYTES) for files in crowded)
             groups = [group for several in split for group in several if len(group) > 1]
-            transactions = in_groups(groups, _total, TRANSACTION_BYTES)
+            transactions = in_groups(
+                groups, lambda group: sum(map(_size, group)), TRANSACTION_BYTES
+            )
             merging = _Merging(table, written_spec(table, self._declared), abandoned)
             return sum((self._merge(merging, part) for part in transactions), CompactionResult())
 
@@ -209,10 +211,6 @@ def _is_mergeable(live: Mapping[str, FileScanTask], task: FileScanTask, table: T
 
 def _size(task: FileScanTask) -> int:
     return int(task.file.file_size_in_bytes)
-
-
-def _total(group: _Group) -> int:
-    return sum(map(_size, group))
 
 
 def _old_snapshots(table: Table, now_ms: int) -> list[int]:

@@ -95,10 +95,11 @@ class Rewriter:
         others = with_partition_values(rows.filter(pa.array(~keep)), file.partition_values)
         others = conformed(others, self._spec.schema)
         is_duplicate = verdicts[~keep] == Verdict.DUPLICATE
-        conflicts = [
-            self._rejected(others.slice(index, 1))
-            for index in np.flatnonzero(~is_duplicate).tolist()
-        ]
+        conflicts = []
+        for index in np.flatnonzero(~is_duplicate).tolist():
+            row = others.slice(index, 1)
+            detail = f"a row with {self._rule.shown_key(row)} is there, with other values"
+            conflicts.append(RejectedValues(row_json(row), CONFLICTING_KEY, detail))
         return Divided(kept, others.filter(pa.array(is_duplicate)), conflicts)
 
     def _rewritten(
@@ -118,10 +119,6 @@ class Rewriter:
             max_event_time_us=times.highest_us,
             keys=keys_text(keys),
         )
-
-    def _rejected(self, row: pa.Table) -> RejectedValues:
-        detail = f"a row with {self._rule.shown_key(row)} is there, with other values"
-        return RejectedValues(row_json(row), CONFLICTING_KEY, detail)
 
 
 def task_of(file: WrittenFile) -> str:

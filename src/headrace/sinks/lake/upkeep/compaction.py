@@ -83,7 +83,9 @@ class Compaction:
         crowded = [files for partition, files in small if len(files) >= threshold(partition)]
         grouped = (in_groups(files, lambda file: file.size, TARGET_BYTES) for files in crowded)
         groups = [group for several in grouped for group in several if len(group) > 1]
-        transactions = in_groups(groups, _bytes, TRANSACTION_BYTES)
+        transactions = in_groups(
+            groups, lambda group: sum(file.size for file in group), TRANSACTION_BYTES
+        )
         return sum((self._merge(merger, several) for several in transactions), CompactionResult())
 
     def vacuum(self, older_than: timedelta = RETENTION) -> CompactionResult:
@@ -155,7 +157,3 @@ def _small_files(table: DeltaTable) -> dict[Partition, _Group]:
     for file in live_files(table, SMALL_BYTES - 1):
         small[file.partition].append(file)
     return small
-
-
-def _bytes(group: _Group) -> int:
-    return sum(file.size for file in group)

@@ -166,7 +166,8 @@ class Maintenance:
             if self._small is not None and commit.version > self._counted_version:
                 self._small.update(file.partition for file in commit.files if is_small(file.size))
         # Both are tried: a merge that fails each time must not let the log grow without end.
-        failures = [_failure_of(do) for do in (self._shorten_log, self._merge)]
+        due = (lambda: self._upkeep.shorten_log(self._version), self._merge)
+        failures = map(_failure_of, due)
         failed = [error for error in failures if error is not None]
         if not failed or self._abandoned.is_set():
             self.progress = replace(self.progress, reason="")
@@ -182,9 +183,6 @@ class Maintenance:
             reason,
         )
         return delay
-
-    def _shorten_log(self) -> None:
-        self._upkeep.shorten_log(self._version)
 
     def _merge(self) -> None:
         if not self._spec.layout.compact_files or self._version < 0:

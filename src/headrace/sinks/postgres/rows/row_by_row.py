@@ -86,6 +86,7 @@ def _inserted(
     connection: Connection, spec: TargetSpec, staging: str, rows: pa.Table
 ) -> list[RejectedRow]:
     import pyarrow as pa
+    from psycopg import sql
 
     columns = copyable(rows, spec.any_fields).columns
     texts = (column.cast(pa.string()).to_pylist() for column in columns)
@@ -94,7 +95,7 @@ def _inserted(
     connection.execute(_create_function(spec, staging, function))
     errors = connection.execute(_call_function(spec, function), values).fetchall()
     # In this transaction, so nothing is left of it where the server or the task dies.
-    connection.execute(_drop_function(function))
+    connection.execute(sql.SQL("DROP FUNCTION {}").format(own_identifier(function)))
     failures = {index: ServerError(*facts) for index, *facts in errors}
     if any(error.cause is not Cause.ROW for error in failures.values()):
         raise _NotOfRowError
@@ -137,13 +138,6 @@ def _call_function(spec: TargetSpec, function: str) -> Composed:
 
     arrays = sql.SQL(", ").join([sql.SQL("%s::bytea[]")] * len(spec.staged))
     return sql.SQL("SELECT * FROM {}({})").format(own_identifier(function), arrays)
-
-
-def _drop_function(function: str) -> Composed:
-    """Drops the function of :func:`_create_function`."""
-    from psycopg import sql
-
-    return sql.SQL("DROP FUNCTION {}").format(own_identifier(function))
 
 
 def _values(spec: TargetSpec) -> list[Identifier]:
