@@ -159,6 +159,7 @@ def _reports(
         (position, written), (answered, answered_at) = last
         oldest = time.time() - max_age_seconds
         has_begun = any(of_topic.begun for of_topic in position.counts.values())
+        # Whether records follow counts only of an old position, or of a batch that has started.
         looks = (is_old := written < oldest) or has_begun
         has_more = looks and _has_records(config, matched, position.offset)
         reports[number] = _Report(

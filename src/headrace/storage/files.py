@@ -174,6 +174,7 @@ def _is_hdfs(uri: str) -> bool:
 
 def _create_hdfs(hdfs: Any, path: str, content: bytes) -> None:
     temporary = _temporary_hdfs(hdfs, path, content)
+    # Renaming is atomic, and without overwriting it succeeds for one of several writers.
     try:
         hdfs.mv(temporary, path, overwrite=False)
     except Exception as error:

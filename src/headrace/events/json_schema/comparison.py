@@ -141,6 +141,7 @@ class _Comparison:
                 yield f"{named(path)} is not compared with {reference.text!r}, which is not there"
         kinds, values = _kinds(branch), _values(branch)
         if values is not None:
+            # An `enum` or `const` lists all that there can be, so each is compared by itself.
             for value in values:
                 if kinds is None or any(kind in kinds for kind in _kinds_of(value)):
                     yield from _of_value(value, field, path)

@@ -160,6 +160,8 @@ class EventEmitter:
                 is_idle = False
                 rules = self._run_query(spark, rules, newest)
             else:
+                # Once: it records that no query asks for events, so that queries which are
+                # registered later begin with new ones.
                 if not is_idle:
                     self._commit_start(rules.rules)
                 rules, is_idle = None, True

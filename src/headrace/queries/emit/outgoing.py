@@ -139,6 +139,7 @@ def _is_met(shapes: tuple[ShapeRules, ...], schema: EventSchema) -> Column:
         constants = rules.layout.columns(f.col("constants"))
         conditions = []
         for condition, operand in zip(rules.conditions, rules.shape.operands, strict=True):
+            # Constants are in the order of operands: each operand takes its own from the front.
             own, constants = (
                 constants[: len(operand.constant_types)],
                 constants[len(operand.constant_types) :],

@@ -103,6 +103,8 @@ class RegistryReader:
         create = partial(LiveQueries, self.topic, self.schema)
         key = (self.pipeline, self.registry, self.topic, self.schema)
         with held_table(create, *key) as held:
+            # The batch is an older one, such as a repeated one: queries that had not expired at its
+            # time were removed.
             if at_ms < held.table.expired_ms:
                 held.clear()
             queries = held.read_to(position, self.cluster, self.registry)

@@ -156,6 +156,7 @@ class QueryTable:
         """
         checked = self._checked.get(query.text)
         if checked is None:
+            # Texts that no query has now are dropped together: finding them walks all queries.
             if len(self._checked) > max(MIN_REMEMBERED_TEXTS, 2 * len(self._queries)):
                 texts = {query.text for query in self._queries.values()}
                 self._checked = {text: self._checked[text] for text in texts & set(self._checked)}

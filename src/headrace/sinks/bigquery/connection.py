@@ -26,9 +26,10 @@ A quota of changes of the commit state is available again after 10 seconds.
 """
 REST_ENDPOINT = "https://bigquery.googleapis.com"
 _SCOPES = ("https://www.googleapis.com/auth/bigquery",)
-_DELAYS_SECONDS = (0.1, 30.0)
+_DELAYS_SECONDS = (0.1, 30.0)  # the first one, and the longest
 _REST_TIMEOUT_SECONDS = 30.0
 _RPC_TIMEOUT_SECONDS = 60.0
+# Of all requests of a stream together: the deadline of gRPC is that of the whole call.
 _APPEND_TIMEOUT_SECONDS = 600.0
 # A connection that was cut without a word is noticed, not waited for.
 _CHANNEL_OPTIONS = (("grpc.keepalive_time_ms", 60_000), ("grpc.keepalive_timeout_ms", 20_000))

@@ -134,6 +134,7 @@ class AggregatorInstance:
                 unbalanced[topic] += counts.unbalanced
             for topic, result_counts in owned.written.result_counts.items():
                 unbalanced[topic] += result_counts.unbalanced
+            # A topic is as far as in the partition that is furthest behind.
             for topic, reached_us in owned.aggregator.event_us.items():
                 event_us[topic] = min(reached_us, event_us.get(topic, reached_us))
         return QueryInstanceStatus(
@@ -169,6 +170,8 @@ class AggregatorInstance:
             on_ready=self._has_news.set,
         )
         try:
+            # Partitions are claimed only when all queries are known: windows without events that
+            # ended before would have no results.
             while not follower.ready and not self._ending.is_set():
                 self._wait_for_news("the registered queries are being read", observe)
             if not self._ending.is_set():
@@ -295,6 +298,7 @@ class AggregatorInstance:
         owned, value = self._owned[place.partition], message.value() or b""
         is_ended = place.topic == self._queries.ended_topic
         if is_ended:
+            # Before it is decoded: a record of another program, too, shows that the reader reads.
             reader_check.received(place.partition)
         try:
             record: EndedRecord | MatchedRecord = (

@@ -148,6 +148,7 @@ class LeaseHolder:
                 self._ending.wait(delay)
 
     def _hold(self) -> None:
+        # A renewal that waits for a whole lease is dropped: the slot may be another's by then.
         timeout_ms = {"message.timeout.ms": str(self._timing.lease_ms)}
         sender = producer(self._config, _SENDING | timeout_ms)
         with self._lock:

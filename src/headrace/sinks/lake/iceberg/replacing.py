@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
 
 _Result = TypeVar("_Result")
+# Without a wait: the other writer has committed, and what is read next has its files.
 _COMPARISON_DELAYS = (0.0,) * 19
 
 

@@ -24,6 +24,7 @@ from headrace.storage.files import NO_OPTIONS, Options, list_files
 
 # Readers open a file for each task: below this the opening costs more than the reading.
 TARGET_BYTES = 128 * 1024 * 1024
+# Two files that are smaller than this fit into one.
 SMALL_BYTES = TARGET_BYTES // 2
 # As of Delta Lake: readers that began with an older version still find its files.
 RETENTION = timedelta(days=7)

@@ -188,6 +188,7 @@ class UniqueStatsDriver(PostgresDriver):
         for reason, advice in self._advice().items():
             if counts[reason] > taken_out.MAX_DEAD_LETTERS:
                 raise SinkError(f"table {self._spec.table}", f"{counts[reason]} {advice}")
+        # Only tasks that had such an event are divided: the pieces of the others stay as they are.
         parts = [self._divided(staged[task], reasons[task]) for task in sorted(reasons)]
         left = [piece for task, piece in enumerate(staged) if task not in reasons]
         left += [piece for part in parts for piece in part.left]
