@@ -1,5 +1,8 @@
 """What errors of mirrors, mergers and dispatchers say: one class in the words of each kind."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from headrace import errors
@@ -227,3 +230,47 @@ def test_an_error_has_the_code_and_the_words_of_its_kind_of_link(error, code, me
     assert str(error) == message
     assert (error.code, error.exit_code) == (code, 3)
     assert str(original_error(str(RemoteError(error)))) == message
+
+
+@pytest.mark.parametrize(
+    ("error", "facts", "code", "words"),
+    [
+        (
+            errors.LinkLossError,
+            ("waw", "a/0", 8, 1010, "", "gap"),
+            "RELAY_LOSS",
+            ("before they were copied", "1,002 offsets are lost", "`headrace relay accept r a/0`"),
+        ),
+        (
+            errors.LinkLossError,
+            ("waw", "a/0", 8, 0, "", "recreated", "old", "new"),
+            "RELAY_LOSS",
+            ("created again since it was last copied", "run the relay"),
+        ),
+        (
+            errors.LinkLossError,
+            ("waw", "a/0", 8, 5, "", "truncated"),
+            "RELAY_LOSS",
+            ("truncated before a record that has been copied", "run the relay"),
+        ),
+        (
+            errors.LinkLossError,
+            ("waw", "a/0", 8, 5, "it moved", "moved"),
+            "RELAY_LOSS",
+            ("it moved", "`headrace relay accept r waw a/0`"),
+        ),
+        (
+            errors.LinkNoPartitionError,
+            ("waw", "a/0", "waw.a/0"),
+            "RELAY_NO_PARTITION",
+            ("because its copy does not exist", "for waw.a as the source has"),
+        ),
+    ],
+)
+def test_a_kind_of_link_without_words_of_its_own_says_what_happened_and_what_to_do(
+    monkeypatch, error, facts, code, words
+):
+    monkeypatch.setitem(sys.modules, "headrace.links.relay.errors", SimpleNamespace(WORDS={}))
+    said = error("relay", "r", *facts)
+    assert said.code == code
+    assert all(word in str(said) for word in words), str(said)

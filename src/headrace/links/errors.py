@@ -1,7 +1,7 @@
 """Why a link can't continue, or a command on one is refused.
 
 Where a kind of link has words of its own for these errors, ``WORDS`` of its module ``errors`` has
-them.
+them; the words here are those of every kind.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from headrace.errors.base import RefusedError
 
 _ANY_TIME = 2**63 - 1
+_AFTER_A_LOSS = (
+    "To continue with what the source has: "
+    "`headrace {error.kind} accept {error.link} {error.partition}`. "
+    "To copy everything again: delete the copy, `headrace apply`, and run the {error.kind}."
+)
 
 
 class Words(NamedTuple):
@@ -45,14 +49,16 @@ class LinkError(RefusedError):
 
     _code: ClassVar[str] = ""
     _remedy: ClassVar[str] = ""
+    # What it says in a case, where the kind of link has no words for that.
+    _cases: ClassVar[Mapping[str, Words]] = {}
 
     @classmethod
     def codes(cls) -> tuple[str, ...]:
-        modules = sorted(Path(__file__).parent.glob("*/errors.py"))
-        kinds = [module.parent.name for module in modules] if cls._code else []
+        from headrace.project.kinds import kinds_below  # of use to what lists errors alone
+
         return tuple(
             words.code or f"{kind.upper()}_{cls._code}"
-            for kind in kinds
+            for kind in (sorted(kinds_below("links")) if cls._code else ())
             for words in _words_of(kind, cls).values()
         )
 
@@ -65,7 +71,9 @@ class LinkError(RefusedError):
 
     @property
     def _words(self) -> Words:
-        return _words_of(self.kind, type(self))[self._case]
+        own = _words_of(self.kind, type(self)).get(self._case, Words())
+        shared = self._cases.get(self._case, Words())
+        return Words(*(word or of_all for word, of_all in zip(own, shared, strict=True)))
 
     @property
     def message(self) -> str:
@@ -82,7 +90,10 @@ class LinkError(RefusedError):
 
 
 WordsOfKind: TypeAlias = Mapping[type[LinkError], Mapping[str, Words]]
-"""The words of a kind of link, by error and its case; most errors have one case, the empty one."""
+"""The words of a kind of link, by error and the cases that the kind has.
+
+Most errors have one case, the empty one. ``codes`` lists the cases that are here.
+"""
 
 
 # By its name: an error of another process is recreated from its fields, which are plain values.
@@ -176,6 +187,13 @@ class LinkNoPartitionError(LinkError):
     copy: str = ""
 
     _code = "NO_PARTITION"
+    _cases: ClassVar[Mapping[str, Words]] = {
+        "copy": Words(
+            message="A partition of the source is not copied, because its copy does not exist.",
+            remedy="Declare as many partitions for {error.copied_topic} as the source has, then "
+            "`headrace apply`.",
+        )
+    }
 
     @property
     def _case(self) -> str:
@@ -216,8 +234,8 @@ class LinkLossError(LinkError):
         partition: of the source, as ``topic/partition``.
         next_offset: of the record.
         accepted_offset: the next one, if the loss is accepted.
-        reason: what happened, of mergers and dispatchers.
-        loss: of mirrors: ``gap``, ``recreated`` or ``truncated``.
+        reason: what happened, where ``loss`` does not say it.
+        loss: ``gap``, ``recreated`` or ``truncated``; empty: the kind has one case of losses.
         mirrored_topic_id: of a topic that was recreated, before.
         live_topic_id: its id now.
     """
@@ -236,6 +254,24 @@ class LinkLossError(LinkError):
         "To continue at offset {error.accepted_offset}: "
         "`headrace {error.kind} accept {error.link} {error.site} {error.partition}`."
     )
+    _cases: ClassVar[Mapping[str, Words]] = {
+        "gap": Words(
+            message="Records were deleted before they were copied.",
+            remedy="{error.lost:,} offsets are lost, {error.next_offset:,} to "
+            f"{{error.last_offset:,}}. {_AFTER_A_LOSS}",
+        ),
+        "recreated": Words(
+            message="The topic was deleted and created again since it was last copied.",
+            remedy="Records of the old topic from offset {error.next_offset:,} on are lost, if "
+            f"there were any; the offsets of the new one mean other records. {_AFTER_A_LOSS}",
+        ),
+        "truncated": Words(
+            message="The source's log was truncated before a record that has been copied.",
+            remedy="The brokers lost acknowledged records (unclean leader election, lost disk), "
+            "which the copy still has; what follows there now is other records. "
+            f"{_AFTER_A_LOSS}",
+        ),
+    }
 
     @property
     def _case(self) -> str:

@@ -13,12 +13,6 @@ from headrace.links.errors import (
     WordsOfKind,
 )
 
-_AFTER_A_LOSS = (
-    "To continue with what the source has: "
-    "`headrace mirror accept {error.link} {error.partition}`. "
-    "To copy everything again: delete the copy, `headrace apply`, and run the mirror."
-)
-
 WORDS: WordsOfKind = {
     LinkRecordError: {
         "": Words(
@@ -36,28 +30,17 @@ WORDS: WordsOfKind = {
         "copy": Words(
             "MIRROR_NO_COPY",
             "A partition of the source is not mirrored, because its copy does not exist.",
-            "Declare as many partitions for {error.copied_topic} as the source has, then "
-            "`headrace apply`.",
         ),
     },
     LinkLossError: {
-        "gap": Words(
-            "MIRROR_GAP",
-            "Records were deleted before they were mirrored.",
-            "{error.lost:,} offsets are lost, {error.next_offset:,} to {error.last_offset:,}. "
-            + _AFTER_A_LOSS,
-        ),
+        "gap": Words("MIRROR_GAP", "Records were deleted before they were mirrored."),
         "recreated": Words(
             "MIRROR_RECREATED",
             "The topic was deleted and created again since it was last mirrored.",
-            "Records of the old topic from offset {error.next_offset:,} on are lost, if there "
-            f"were any; the offsets of the new one mean other records. {_AFTER_A_LOSS}",
         ),
         "truncated": Words(
             "MIRROR_TRUNCATED",
             "The source's log was truncated before a record that has been mirrored.",
-            "The brokers lost acknowledged records (unclean leader election, lost disk), which the "
-            f"copy still has; what follows there now is other records. {_AFTER_A_LOSS}",
         ),
     },
 }
