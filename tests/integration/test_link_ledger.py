@@ -22,8 +22,8 @@ from headrace.kafka.origin import ORIGIN
 from headrace.kafka.read.resume import Position
 from headrace.ledger.sums import Fate
 from headrace.ledger.windows import WindowState
+from headrace.links.kind import counted_ends
 from headrace.links.ledger import ends
-from headrace.links.ledger.balances import declared_links
 from headrace.links.ledger.book import link_windows
 from headrace.links.ledger.records import (
     NotCountedError,
@@ -160,7 +160,7 @@ class Linked:
             self.until_committed(self.own, self.merger.consumer_group, names)
 
     def counted(self, spark, name):
-        [link] = declared_links(self.project, [name])
+        [link] = counted_ends(self.project, [name])
         return link.open().count(spark, WINDOW)
 
     def windows(self, spark, name):

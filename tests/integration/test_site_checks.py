@@ -14,13 +14,12 @@ from headrace.kafka.admin.topics import TopicState
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.client.brokers import Brokers
 from headrace.kafka.client.clients import client_config
+from headrace.links.kind import ReplicatedTopic, replicated_topics
 from headrace.links.sites import checks as site_checks
 from headrace.links.sites.checks import (
-    TopicLink,
     link_faults,
     link_warnings,
     planned_topic,
-    topic_links,
 )
 from headrace.model import Topic
 from headrace.project.check import load_project
@@ -28,8 +27,8 @@ from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
 
 HOUR_MS = 3_600_000
-MIRRORED = TopicLink("mirror waw", "waw", "clicks", "central", "waw.clicks", keeps_times=True)
-SENT = TopicLink("dispatcher d", "central", "clicks", "waw", "events", keeps_times=False)
+MIRRORED = ReplicatedTopic("mirror waw", "waw", "clicks", "central", "waw.clicks", keeps_times=True)
+SENT = ReplicatedTopic("dispatcher d", "central", "clicks", "waw", "events", keeps_times=False)
 CONFIG = {
     "max.message.bytes": "1048588",
     "message.timestamp.type": "CreateTime",
@@ -147,7 +146,10 @@ def test_the_command_compares_what_is_there(tmp_path, broker, topic):
     make_topic(config, name, 2)
     make_topic(config, f"waw.{name}", 3)
     project = load_project(load_settings(tmp_path, environ={}))
-    assert [str(link.by) for link in topic_links(project)] == ["mirror waw", *["dispatcher d"] * 2]
+    assert [str(link.by) for link in replicated_topics(project)] == [
+        "mirror waw",
+        *["dispatcher d"] * 2,
+    ]
     mirrored, sent, away = answer("sites", "check", "--project", tmp_path, code=3)["links"]
     assert "has 2 partitions at waw" in mirrored["faults"][0]["message"]
     assert f"there is no topic {name}.away at waw" in sent["faults"][0]["message"]

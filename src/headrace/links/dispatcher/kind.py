@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
 from headrace.links.dispatcher.declaration import Dispatcher
 from headrace.links.dispatcher.rules import (
     dispatched_twice,
     dispatcher_faults,
     dispatcher_type_faults,
 )
-from headrace.project.kind import Kind, StatusKind
+from headrace.links.kind import LinkKind, ReplicatedTopic
+from headrace.project.kind import StatusKind
+
+if TYPE_CHECKING:
+    from headrace.links.ledger.balances import CountedEnds
+    from headrace.project.loaded import LoadedProject
 
 
 def _statuses() -> tuple[StatusKind, ...]:
@@ -22,7 +30,19 @@ def _statuses() -> tuple[StatusKind, ...]:
     )
 
 
-KIND = Kind(
+def _ends(project: LoadedProject, dispatcher: Dispatcher) -> Iterable[CountedEnds]:
+    from headrace.links.dispatcher.book import dispatched_ends
+
+    return dispatched_ends(project, dispatcher)
+
+
+def _replicated(dispatcher: Dispatcher, site: str) -> Iterator[ReplicatedTopic]:
+    by, source = f"dispatcher {dispatcher.name}", dispatcher.source.name
+    for target, topic in dispatcher.targets.items():
+        yield ReplicatedTopic(by, site, source, target, topic, keeps_times=False)
+
+
+KIND = LinkKind(
     type=Dispatcher,
     label="dispatcher",
     plural="dispatchers",
@@ -33,4 +53,6 @@ KIND = Kind(
     consumer_group=lambda dispatcher: dispatcher.consumer_group,
     reads=lambda dispatcher: (dispatcher.source,),
     statuses=_statuses,
+    replicated=_replicated,
+    ends=_ends,
 )

@@ -1,8 +1,8 @@
 """The ledger of links: whether what one topic holds is in the topic that a link writes.
 
-A link is a mirror's topic, a merger, or one target of a dispatcher. Its two ends are topics that
-hold every record, so that both are counted, and nothing is kept beside them. Of a link's own state,
-only the committed positions are used.
+The ends are those of a mirror's topic, of a merger, or of one target of a dispatcher. They are
+topics that hold every record, so that both are counted, and nothing is kept beside them. Of a
+link's own state, only the committed positions are used.
 
 **What is counted.** Of each partition and window of record time: how many records, the bytes of
 their values, and the sum modulo 2^64 of a hash of key, value and time, by fate. The time is that

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.links.kind import LinkKind
 from headrace.links.merger.declaration import Merger
 from headrace.links.merger.rules import merger_faults, merger_type_faults, written_beside_mergers
-from headrace.project.kind import Kind, StatusKind
+from headrace.project.kind import StatusKind
+
+if TYPE_CHECKING:
+    from headrace.links.ledger.balances import CountedEnds
+    from headrace.project.loaded import LoadedProject
 
 
 def _statuses() -> tuple[StatusKind, ...]:
@@ -14,7 +22,13 @@ def _statuses() -> tuple[StatusKind, ...]:
     return (StatusKind(name="mergers", type=MergerStatus, view="headrace.links.merger.views"),)
 
 
-KIND = Kind(
+def _ends(project: LoadedProject, merger: Merger) -> Iterable[CountedEnds]:
+    from headrace.links.merger.book import merged_ends
+
+    return (merged_ends(project, merger),)
+
+
+KIND = LinkKind(
     type=Merger,
     label="merger",
     plural="mergers",
@@ -28,4 +42,5 @@ KIND = Kind(
     is_sole_writer=True,
     takes_times=True,
     statuses=_statuses,
+    ends=_ends,
 )

@@ -25,8 +25,7 @@ from headrace.kafka.admin.record_limits import (
 from headrace.kafka.admin.topics import TopicState, topic_states
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.client.brokers import Brokers
-from headrace.links.dispatcher.declaration import Dispatcher
-from headrace.links.mirror.declaration import Mirror
+from headrace.links.kind import ReplicatedTopic, replicated_topics
 from headrace.links.target import naming_site
 from headrace.model import Topic
 from headrace.model.fault import Fault
@@ -46,32 +45,6 @@ SiteAnswer: TypeAlias = Mapping[str, TopicState] | HeadraceError | KafkaExceptio
 
 
 @dataclass(frozen=True)
-class TopicLink:
-    """A topic that is copied, or sent, from one site to another.
-
-    Attributes:
-        by: what copies it, such as ``mirror warsaw``.
-        source_site: the site where it is read.
-        source: its name there.
-        target_site: the site where it is written.
-        target: its name there.
-        keeps_times: whether the records' own timestamps are written.
-    """
-
-    by: str
-    source_site: str
-    source: str
-    target_site: str
-    target: str
-    keeps_times: bool
-
-    def __str__(self) -> str:
-        return (
-            f"{self.by}, {self.source} at {self.source_site} to {self.target} at {self.target_site}"
-        )
-
-
-@dataclass(frozen=True)
 class LinkCheck:
     """The result of the check of one link.
 
@@ -81,32 +54,9 @@ class LinkCheck:
         unreachable: the site that did not respond, so that nothing is known; empty: both did.
     """
 
-    link: TopicLink
+    link: ReplicatedTopic
     faults: tuple[Fault, ...]
     unreachable: str = ""
-
-
-def topic_links(project: LoadedProject) -> list[TopicLink]:
-    """Returns what the project's mirrors and dispatchers copy from site to site."""
-    own = project.settings.site
-    mirrored = [
-        TopicLink(f"mirror {mirror.name}", mirror.source, name, own, topic.name, keeps_times=True)
-        for mirror in project.declared(Mirror).values()
-        for name, topic in mirror.topics.items()
-    ]
-    dispatched = [
-        TopicLink(
-            f"dispatcher {dispatcher.name}",
-            own,
-            dispatcher.source.name,
-            site,
-            name,
-            keeps_times=False,
-        )
-        for dispatcher in project.declared(Dispatcher).values()
-        for site, name in dispatcher.targets.items()
-    ]
-    return mirrored + dispatched
 
 
 def check_links(project: LoadedProject) -> list[LinkCheck]:
@@ -116,7 +66,7 @@ def check_links(project: LoadedProject) -> list[LinkCheck]:
         AuthorizationError: if an ACL is missing at a site.
         NotDeclaredError: if headrace.toml has no such site.
     """
-    links = topic_links(project)
+    links = replicated_topics(project)
     answers = _ask_sites(project.settings, links)
     return [_check(project.settings, link, answers) for link in links]
 
@@ -129,7 +79,7 @@ def link_warnings(project: LoadedProject, brokers: Brokers) -> Iterator[Fault]:
         brokers: of the project's own site, which choose what is not declared.
     """
     planned = {topic.name: planned_topic(topic, brokers) for topic in project.topics.values()}
-    links, own = topic_links(project), project.settings.site
+    links, own = replicated_topics(project), project.settings.site
     answers = _ask_sites(project.settings, links)
     known = {
         site: {**planned, **answer} if site == own else answer
@@ -165,7 +115,7 @@ def planned_topic(topic: Topic, brokers: Brokers) -> TopicState:
     return TopicState(live, defaults | topic.kafka_config, frozenset(topic.kafka_config))
 
 
-def _ask_sites(settings: Settings, links: Sequence[TopicLink]) -> dict[str, SiteAnswer]:
+def _ask_sites(settings: Settings, links: Sequence[ReplicatedTopic]) -> dict[str, SiteAnswer]:
     """Asks each site of the links for its topics, all at the same time.
 
     A site has 15 seconds for each of the three requests.
@@ -187,7 +137,9 @@ def _ask(settings: Settings, site: str, topics: Iterable[str]) -> SiteAnswer:
         return error
 
 
-def _check(settings: Settings, link: TopicLink, answers: Mapping[str, SiteAnswer]) -> LinkCheck:
+def _check(
+    settings: Settings, link: ReplicatedTopic, answers: Mapping[str, SiteAnswer]
+) -> LinkCheck:
     states: list[TopicState | None] = []
     for site, topic in ((link.source_site, link.source), (link.target_site, link.target)):
         answer = answers[site]
@@ -200,7 +152,7 @@ def _check(settings: Settings, link: TopicLink, answers: Mapping[str, SiteAnswer
 
 
 def link_faults(
-    settings: Settings, link: TopicLink, source: TopicState | None, target: TopicState | None
+    settings: Settings, link: ReplicatedTopic, source: TopicState | None, target: TopicState | None
 ) -> Iterator[Fault]:
     """Yields what is wrong between two topics, as they are.
 
@@ -227,7 +179,7 @@ def link_faults(
     yield from _retention(settings, link, source)
 
 
-def _partitions(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
+def _partitions(link: ReplicatedTopic, source: TopicState, target: TopicState) -> Iterator[Fault]:
     counts = source.live.partitions, target.live.partitions
     if counts[0] != counts[1]:
         yield Fault(
@@ -238,7 +190,7 @@ def _partitions(link: TopicLink, source: TopicState, target: TopicState) -> Iter
         )
 
 
-def _sizes(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
+def _sizes(link: ReplicatedTopic, source: TopicState, target: TopicState) -> Iterator[Fault]:
     largest, taken = (int(state.config["max.message.bytes"]) for state in (source, target))
     # Kafka's own default at both is what most have, and few records are as large as that.
     needed = largest + ORIGIN_BYTES if "max.message.bytes" in source.overrides else largest
@@ -251,7 +203,7 @@ def _sizes(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[
         )
 
 
-def _keys(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
+def _keys(link: ReplicatedTopic, source: TopicState, target: TopicState) -> Iterator[Fault]:
     if target.is_compacted and not source.is_compacted:
         yield Fault(
             f"{link.target} at {link.target_site} is compacted, and {link.source} at "
@@ -260,7 +212,7 @@ def _keys(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[F
         )
 
 
-def _times(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
+def _times(link: ReplicatedTopic, source: TopicState, target: TopicState) -> Iterator[Fault]:
     if not link.keeps_times:
         return
     if target.config.get(_TIME_TYPE) == _APPEND_TIME:
@@ -282,7 +234,7 @@ def _times(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[
                 )
 
 
-def _retention(settings: Settings, link: TopicLink, source: TopicState) -> Iterator[Fault]:
+def _retention(settings: Settings, link: ReplicatedTopic, source: TopicState) -> Iterator[Fault]:
     other = link.target_site if link.source_site == settings.site else link.source_site
     cut_hours = settings.longest_cuts.get(other)
     kept_ms = int(source.config["retention.ms"])

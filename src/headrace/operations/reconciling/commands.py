@@ -47,13 +47,13 @@ def reconcile(
     queries, the newest million events of a topic and all matched events.
     """
     from headrace.ledger.request import ReconcileRequest
-    from headrace.links.ledger.balances import declared_links
+    from headrace.links.kind import counted_ends
     from headrace.operations.reconciling.reconcile import reconcile as compare
     from headrace.pipelines.declaration import Pipeline
     from headrace.queries.declaration import StandingQueries
 
     project = session.project
-    links = declared_links(project)
+    links = counted_ends(project)
     link_names = (link.book.name for link in links)
     declared = {*project.declared(Pipeline), *link_names, *project.declared(StandingQueries)}
     for name in names:

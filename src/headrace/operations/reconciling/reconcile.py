@@ -8,7 +8,7 @@ from functools import cached_property
 
 from headrace.ledger.balance import Balance, Book
 from headrace.ledger.request import ReconcileRequest
-from headrace.links.ledger.balances import DeclaredLink, link_books
+from headrace.links.ledger.balances import CountedEnds, link_books
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.ledger.making import pipeline_book
 from headrace.project.loaded import LoadedProject
@@ -55,7 +55,7 @@ def reconcile(
     project: LoadedProject,
     pipelines: Sequence[Pipeline],
     request: ReconcileRequest,
-    links: Sequence[DeclaredLink] = (),
+    links: Sequence[CountedEnds] = (),
     queries: Sequence[StandingQueries] = (),
 ) -> Reconciliation:
     """Compares the hops of pipelines and standing queries, and both ends of links.

@@ -1,4 +1,4 @@
-"""Counts the topics of a merger: the sources, the sorted topic and that of late records."""
+"""What `reconcile` counts of a merger: the sources, the sorted topic and that of late records."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from headrace.kafka.client.offsets import committed
 from headrace.ledger.sums import Fate, Sums
-from headrace.links.accepted import AcceptedRange, in_force
-from headrace.links.ledger.book import LinkCount
+from headrace.links.accepted import AcceptedRange, accepted_folder, in_force
+from headrace.links.ledger.balances import CountedEnds
+from headrace.links.ledger.book import LinkBook, LinkCount
 from headrace.links.ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
 from headrace.links.ledger.records import (
     LinkKey,
@@ -21,10 +22,14 @@ from headrace.links.ledger.records import (
     read_records,
     sums_by_fate,
 )
+from headrace.links.merger.declaration import Merger
 from headrace.links.merger.merging import LATE_HEADER, NO_TIMESTAMP
 from headrace.links.merger.plan import MergerPlan
 from headrace.links.merger.position import InputPosition, positions_of
+from headrace.links.merger.standing import plan_of
 from headrace.model import OffsetRange, TopicPartition
+from headrace.project.loaded import LoadedProject
+from headrace.project.site_clusters import own_cluster
 from headrace.runtime.clock import now_in_ms
 from headrace.spark.header_columns import own_time_ms
 
@@ -55,6 +60,19 @@ class MergedTopics:
             NotCountedError: if records were removed meanwhile, or can't be read.
         """
         return _Counting(spark, self, window_seconds).count()
+
+
+def merged_ends(project: LoadedProject, merger: Merger) -> CountedEnds:
+    """Returns the sources with the target and the topic of late records."""
+    site = own_cluster(project.settings).site
+
+    def merged_topics() -> MergedTopics:
+        plan = plan_of(project, merger)
+        return MergedTopics(plan, site, accepted_folder(project.settings, plan.group).read)
+
+    ends = ", ".join(topic.name for topic in merger.sources), merger.target.name
+    seconds = project.settings.ledger.window_seconds
+    return CountedEnds(LinkBook("merger", merger.name, *ends, seconds), merged_topics)
 
 
 class _Counting:
