@@ -92,7 +92,7 @@ class MirrorCarrier(Carrier[Position]):
         self._uncommitted: Counter[MirrorCounter] = Counter()
         self._source_ends = SourceEnds(plan.source) if plan.reports_times else None
         self._reported_ms = 0
-        self._is_copied = plan.filter.is_copied
+        self._counter_of = plan.filter.counter_of
 
     @property
     def is_full(self) -> bool:
@@ -208,12 +208,11 @@ class MirrorCarrier(Carrier[Position]):
         rejection = partition.rejection
         if rejection is not None and rejection.offset == offset:
             raise self._plan.record_error(partition.source, rejection)
-        if self._is_copied(headers):
+        counter = self._counter_of(headers)
+        if counter == "records":
             origin = (ORIGIN, b"%b%d" % (partition.prefix, offset))
             self._writer.send(partition.source, partition.copy, message, [*headers, origin])
-            self._uncommitted["records"] += 1
             self._uncommitted["value_bytes"] += len(message.value() or b"")
-        else:
-            self._uncommitted["loops_skipped"] += 1
+        self._uncommitted[counter] += 1
         partition.next = partition.read_to = offset + 1
         partition.epoch = epoch_of(message)

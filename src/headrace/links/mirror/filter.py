@@ -16,6 +16,8 @@ from headrace.spark.header_columns import origin_sites
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+    from headrace.links.mirror.status import MirrorCounter
+
 
 @dataclass(frozen=True, slots=True)
 class MirrorFilter:
@@ -23,9 +25,11 @@ class MirrorFilter:
 
     sites: frozenset[str]
 
-    def is_copied(self, headers: Collection[tuple[str, bytes | None]]) -> bool:
-        """Returns whether a record is copied, by its headers."""
-        return not headers or self.sites.isdisjoint(origin.site for origin in origins(headers))
+    def counter_of(self, headers: Collection[tuple[str, bytes | None]]) -> MirrorCounter:
+        """Returns what a record counts as, by its headers: ``records`` are copied, others not."""
+        if not headers or self.sites.isdisjoint(origin.site for origin in origins(headers)):
+            return "records"
+        return "loops_skipped"
 
     def is_copied_column(self, headers: Column) -> Column:
         """Returns whether records are copied, by their headers, none of them null."""
