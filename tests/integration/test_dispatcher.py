@@ -153,7 +153,7 @@ def test_a_partition_whose_next_record_is_gone_is_refused_until_it_is_accepted(p
     project.write(range(5, 9))
     delete_first(project, 7)
     listed = project.command("dispatcher", "list", exit_code=3)
-    assert "2 offsets are gone, 5 to 6" in " ".join(listed.split())
+    assert "2 offsets are lost, 5 to 6" in " ".join(listed.split())
     with project.running():
         project.write([5], partition=1)
         project.until("waw", range(6), partition=1)

@@ -316,7 +316,7 @@ def test_records_that_were_deleted_before_they_were_merged_are_refused(plan, beg
         [refusal] = running.instance.progress.refused.values()
     assert isinstance(refusal, LinkLossError)
     assert (refusal.next_offset, refusal.accepted_offset) == (10, 25)
-    assert "15 offsets are gone, 10 to 24" in str(refusal)
+    assert "15 offsets are lost, 10 to 24" in str(refusal)
     assert f"headrace merger accept {merged.name} {merged.topics[0]}/0" in str(refusal)
 
 
@@ -473,7 +473,7 @@ def test_the_commands_run_show_and_accept(client, broker, topic, tmp_path, began
     delete_records(plan, 11)
     [shown] = headrace("merger", "list", code=3)["mergers"]
     [refused] = {partition["refused"] for partition in shown["partitions"]} - {""}
-    assert "1 offsets are gone, 10 to 10" in refused
+    assert "1 offsets are lost, 10 to 10" in refused
     accepted = output("merger", "accept", name, f"{name}.waw/0", "--project", tmp_path)
     assert "continues at offset 11" in accepted
     headrace("merger", "accept", name, f"{name}.waw/0", code=3)

@@ -153,8 +153,8 @@ class Gap(Loss):
     name = "gap"
 
     def reason(self, next_offset: int) -> str:
-        gone = f"{self.offset - next_offset} offsets are gone, {next_offset} to {self.offset - 1}"
-        return f"{gone}: retention or an operator deleted them"
+        lost = f"{self.offset - next_offset} offsets are lost, {next_offset} to {self.offset - 1}"
+        return f"{lost}: retention or an operator deleted them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Truncated(Loss):
     name = "truncated"
 
     def reason(self, next_offset: int) -> str:  # noqa: ARG002 - it may be before the cut
-        return f"its log was truncated at offset {self.offset}: records that were read are gone"
+        return f"its log was truncated at offset {self.offset}: records that were read are lost"
 
 
 class SourceChangedError(Exception):

@@ -136,11 +136,11 @@ def test_a_committed_position_is_where_it_goes_on(sites):
     ("known", "first", "end", "accepted", "reason"),
     [
         (CommittedPosition(8, "old-id", 0, "h"), 2, 10, 2, "recreated"),
-        (CommittedPosition(3, "id", 0, "h"), 7, 10, 7, "4 offsets are gone, 3 to 6"),
+        (CommittedPosition(3, "id", 0, "h"), 7, 10, 7, "4 offsets are lost, 3 to 6"),
         (CommittedPosition(8, "id", 0, "h"), 0, 5, 5, "its log was truncated at offset 5"),
     ],
 )
-def test_a_record_that_is_gone_is_a_loss_of_its_partition(
+def test_a_record_that_was_deleted_is_a_loss_of_its_partition(
     sites, known, first, end, accepted, reason
 ):
     sites.committed = {0: known, 1: CommittedPosition(5, "id", 0, "h")}

@@ -95,7 +95,7 @@ def shorter(broker):
 @pytest.mark.parametrize(
     ("lose", "accepted", "reason"),
     [
-        (deleted, 9, "1 offsets are gone, 8 to 8"),
+        (deleted, 9, "1 offsets are lost, 8 to 8"),
         (truncated, 5, "its log was truncated at offset 5"),
         (shorter, 5, "its log was truncated at offset 5"),
     ],
