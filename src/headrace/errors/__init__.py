@@ -6,7 +6,7 @@ HeadraceError                         base
 ├── UnknownFormatError                a topic's format is none that headrace can read
 ├── EventRejectedError                an event does not fit its topic; it was not sent
 ├── AccountMissingError               a topic places events by account, and none is named
-├── TransferTargetError               a mirror or merger writes the topic, and nothing else may
+├── LinkTargetError                   a mirror or merger writes the topic, and nothing else may
 ├── EnvelopeTopicError                a topic takes envelopes of many events, and no single ones
 ├── RecordKeyMissingError             a topic is compacted by keys that its events do not hold
 ├── SampleError                       no events to measure with

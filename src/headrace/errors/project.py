@@ -90,10 +90,11 @@ class AccountMissingError(FactsError):
 
 
 @dataclass(eq=False)
-class TransferTargetError(FactsError):
+class LinkTargetError(FactsError):
     """The topic takes the records of a mirror or merger, and no others."""
 
     exit_code = 2
+    code = "TransferTargetError"
     topic: str
     written_by: str
 

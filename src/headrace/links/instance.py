@@ -30,7 +30,7 @@ from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.service.status import State
 
-_LOG = logging.getLogger("headrace.transfer")
+_LOG = logging.getLogger("headrace.links")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _WAITED_FOR = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.REBALANCING})
 NewStart = TypeVar("NewStart", contravariant=True)  # noqa: PLC0105 - as typing's own names

@@ -20,7 +20,7 @@ from headrace.links.target import naming_site
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 
-_LOG = logging.getLogger("headrace.transfer")
+_LOG = logging.getLogger("headrace.links")
 _READING = {
     "fetch.message.max.bytes": "1048576",
     "queued.min.messages": "50000",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from headrace.errors import TopicMissingError, TransferTargetError
+from headrace.errors import LinkTargetError, TopicMissingError
 from headrace.events import BYTE_ORDER_MARK
 from headrace.ingest.events.validation import Accepted, largest_message
 from headrace.ingest.http.problem import ProblemDetails
@@ -146,7 +146,7 @@ def produce_lines(
         stop: once it is set, no further line is read.
 
     Raises:
-        TransferTargetError: if a mirror or merger writes the topic.
+        LinkTargetError: if a mirror or merger writes the topic.
         TopicMissingError: if the topic is not in Kafka.
         EnvelopeTopicError: if the topic's records are envelopes, and lines are not ``unchecked``.
         RecordKeyMissingError: if the topic is compacted, its events hold no key, and lines are not
@@ -156,7 +156,7 @@ def produce_lines(
     """
     for kind, writer in project.writers(topic):
         if kind.is_sole_writer:
-            raise TransferTargetError(topic, f"{kind.label} {writer.name}")
+            raise LinkTargetError(topic, f"{kind.label} {writer.name}")
     config = broker_config(project.settings)
     # Sending to a missing topic may create it, with the defaults of the brokers.
     if not describe(config, [topic]):

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from tests.mock_brokers import PRODUCE, MockBrokers
 
 from headrace import Merger, Mirror
-from headrace.errors import AccountMissingError, TopicMissingError, TransferTargetError
+from headrace.errors import AccountMissingError, LinkTargetError, TopicMissingError
 from headrace.ingest.producing.produce import (
     ProduceOptions,
     ProduceProgress,
@@ -159,7 +159,7 @@ def test_nothing_is_sent_into_a_topic_that_a_mirror_or_merger_writes(tmp_path, t
             Merger("merge", [copy, RAW], merged, late),
         ),
     )
-    with pytest.raises(TransferTargetError, match=writer):
+    with pytest.raises(LinkTargetError, match=writer):
         produce_lines(
             project, topic, 0, ProduceOptions(), observe=lambda _: None, stop=threading.Event()
         )
