@@ -9,7 +9,7 @@ from headrace.kafka.dead_letters.replay import MAX_REPLAYS
 from headrace.kafka.group.group_member import SESSION_SECONDS
 from headrace.kafka.group.subscription import Membership
 from headrace.kafka.read.range_reader import SILENCE_LIMIT_SECONDS
-from headrace.links.dispatcher import route_run
+from headrace.links.dispatcher.routes import route_run
 from headrace.links.timing import LinkTiming
 from headrace.pipelines.source.planning.position_check import TRUNCATION_GRACE_SECONDS
 from headrace.pipelines.source.reading.bad_records import MAX_BATCH_BYTES, MAX_BYTES

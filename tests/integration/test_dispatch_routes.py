@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from headrace import Home
 from headrace.kafka.origin import ORIGIN, origins
-from headrace.links.dispatcher.route import DispatcherRoute
-from headrace.links.dispatcher.sent import SentRecords, is_new
+from headrace.links.dispatcher.routes.route import DispatcherRoute
+from headrace.links.dispatcher.routes.sent import SentRecords, is_new
 from headrace.model import TopicPartition
 from headrace.spark.header_columns import TIMESTAMP
 

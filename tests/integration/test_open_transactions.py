@@ -8,7 +8,7 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.errors import LinkRecordError
 from headrace.kafka.client.clients import client_config, producer
-from headrace.links.hanging import HangingTransactions
+from headrace.kafka.read.open_transactions import HangingTransactions
 from headrace.links.target import LinkTarget
 from headrace.links.writing import end_transaction
 from headrace.model import TopicPartition

@@ -18,11 +18,10 @@ from headrace.errors import BrokerUnreachableError, LinkRecordError, RefusedErro
 from headrace.kafka.client.broker_errors import Meaning, meaning
 from headrace.kafka.client.lost_brokers import BrokersLostError
 from headrace.kafka.group.group_member import GroupMember, NoMemberError
+from headrace.kafka.read.open_transactions import HangingTransactions
 from headrace.kafka.read.resume import SourceChangedError
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
-from headrace.links.hanging import HangingTransactions
-from headrace.links.refused_records import RefusedRecords
-from headrace.links.starts import Start, Starts
+from headrace.links.starts import RefusedRecords, Start, Starts
 from headrace.links.target import LinkTarget, Rejection, naming_site
 from headrace.links.timing import LinkTiming
 from headrace.links.writing import RejectedBatchError, end_transaction

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import DispatcherFailedError, DispatcherRunningError, HeadraceError
-from headrace.links.dispatcher.route import DispatcherRoute
-from headrace.links.dispatcher.route_run import RouteRun
+from headrace.links.dispatcher.routes.route import DispatcherRoute
+from headrace.links.dispatcher.routes.route_run import RouteRun
 from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.spark.lock import CheckpointLock
 from headrace.spark.session import SPARK_STARTS

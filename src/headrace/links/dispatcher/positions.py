@@ -24,7 +24,7 @@ from headrace.kafka.read.resume import (
     with_cuts,
 )
 from headrace.links.copy_ends import copied_since
-from headrace.links.dispatcher.route import DispatcherRoute
+from headrace.links.dispatcher.routes.route import DispatcherRoute
 from headrace.links.starts import Starts
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition

@@ -26,7 +26,7 @@ from headrace.links.dispatcher.positions import (
     find_starts,
     live_topic,
 )
-from headrace.links.dispatcher.route import DispatcherRoute
+from headrace.links.dispatcher.routes.route import DispatcherRoute
 from headrace.links.dispatcher.status import DispatcherStatus
 from headrace.links.standing import LinkedPartition, Standing
 from headrace.links.status import refused_now

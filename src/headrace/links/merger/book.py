@@ -25,7 +25,7 @@ from headrace.links.ledger.records import (
 from headrace.links.merger.declaration import Merger
 from headrace.links.merger.merging import LATE_HEADER, NO_TIMESTAMP
 from headrace.links.merger.plan import MergerPlan
-from headrace.links.merger.position import InputPosition, positions_of
+from headrace.links.merger.positions.position import InputPosition, positions_of
 from headrace.links.merger.standing import plan_of
 from headrace.model import OffsetRange, TopicPartition
 from headrace.project.loaded import LoadedProject

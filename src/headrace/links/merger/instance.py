@@ -12,8 +12,8 @@ from headrace.kafka.table.topic_table import TableFollower
 from headrace.links.instance import LinkInstance
 from headrace.links.merger.merging import MergerCarrier
 from headrace.links.merger.plan import ClockSource, MergerPlan
-from headrace.links.merger.position import OutputPosition
-from headrace.links.merger.starts import find_starts
+from headrace.links.merger.positions.position import OutputPosition
+from headrace.links.merger.positions.starts import find_starts
 from headrace.links.merger.status import MergerStatus
 from headrace.links.site_times import SITE_TIMES, read_site_time
 from headrace.links.starts import Starts

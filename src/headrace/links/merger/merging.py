@@ -14,17 +14,17 @@ from headrace.kafka.client.offsets import high_watermarks
 from headrace.kafka.read.log_cuts import epoch_of
 from headrace.kafka.read.resume import SourceChangedError
 from headrace.links.instance import Carrier
-from headrace.links.merger.clock import InputClock
-from headrace.links.merger.order import Pending
 from headrace.links.merger.plan import ClockSource, MergerPlan
-from headrace.links.merger.position import OutputPosition, committed_offset
-from headrace.links.merger.status import MergerCounter
-from headrace.links.merger.target_partition import (
+from headrace.links.merger.positions.position import OutputPosition, committed_offset
+from headrace.links.merger.sorting.clock import InputClock
+from headrace.links.merger.sorting.order import Pending
+from headrace.links.merger.sorting.target_partition import (
     SourcePartition,
     TargetPartition,
     Written,
     value_bytes,
 )
+from headrace.links.merger.status import MergerCounter
 from headrace.links.source_reader import SourceReader
 from headrace.links.target import Rejection
 from headrace.links.writing import NO_TIMESTAMP_MS, LinkWriter
@@ -35,7 +35,7 @@ LATE_HEADER = "headrace-late"
 """Header of a record that is not in order, with the reason."""
 
 UNREADABLE_HEADERS, NO_TIMESTAMP = "headers", "no-timestamp"
-"""The reasons beside those of :mod:`headrace.links.merger.target_partition`."""
+"""The reasons beside those of :mod:`headrace.links.merger.sorting.target_partition`."""
 
 SiteTimes = Mapping[TopicPartition, int]
 """By partition of a copy, the time up to which its mirror has copied all."""

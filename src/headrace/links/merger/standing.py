@@ -18,10 +18,10 @@ from headrace.links.accepted import (
     refuse_running,
 )
 from headrace.links.merger.declaration import Merger
-from headrace.links.merger.last_records import last_times
 from headrace.links.merger.plan import ClockSource, MergerPlan
-from headrace.links.merger.position import InputPosition, committed_offset, positions_of
-from headrace.links.merger.starts import find_loss, find_starts
+from headrace.links.merger.positions.last_records import last_times
+from headrace.links.merger.positions.position import InputPosition, committed_offset, positions_of
+from headrace.links.merger.positions.starts import find_loss, find_starts
 from headrace.links.merger.status import MergerStatus
 from headrace.links.standing import LinkedPartition, Standing
 from headrace.links.status import refused_now

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.kafka.read.log_cuts import Seen
-from headrace.links.dispatcher import route_run, sent
-from headrace.links.dispatcher.route import DispatcherRoute
-from headrace.links.dispatcher.route_run import RouteRun
+from headrace.links.dispatcher.routes import route_run, sent
+from headrace.links.dispatcher.routes.route import DispatcherRoute
+from headrace.links.dispatcher.routes.route_run import RouteRun
 from headrace.links.starts import Starts
 from headrace.model import TopicPartition
 from headrace.settings.model import RestartSettings

@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import LinkLossError, LinkNotRefusedError
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.links.dispatcher import standing as dispatchers
-from headrace.links.dispatcher.route import DispatcherRoute
+from headrace.links.dispatcher.routes.route import DispatcherRoute
 from headrace.links.dispatcher.standing import accept_loss
 from headrace.links.starts import Starts
 from headrace.model import TopicPartition

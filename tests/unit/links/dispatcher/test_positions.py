@@ -14,7 +14,7 @@ from headrace.links.dispatcher.positions import (
     committed_positions,
     find_starts,
 )
-from headrace.links.dispatcher.route import DispatcherRoute
+from headrace.links.dispatcher.routes.route import DispatcherRoute
 from headrace.model import TopicPartition
 from headrace.spark.claimed_query import CommittedPosition
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.errors import DispatcherCoresError, LinkRecordError
-from headrace.links.dispatcher import refused, route_run
 from headrace.links.dispatcher.declaration import DispatchMode
-from headrace.links.dispatcher.refused import find_refused
-from headrace.links.dispatcher.route import DispatcherRoute
-from headrace.links.dispatcher.route_run import RouteRun
-from headrace.links.dispatcher.sent import SentRecords
+from headrace.links.dispatcher.routes import refused, route_run
+from headrace.links.dispatcher.routes.refused import find_refused
+from headrace.links.dispatcher.routes.route import DispatcherRoute
+from headrace.links.dispatcher.routes.route_run import RouteRun
+from headrace.links.dispatcher.routes.sent import SentRecords
 from headrace.links.starts import Starts
 from headrace.links.target import Rejection
 from headrace.model import TopicPartition

@@ -8,10 +8,15 @@ import pytest
 from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionError
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.read import resume
-from headrace.links.merger import losses, starts
 from headrace.links.merger.plan import ClockSource, MergerPlan
-from headrace.links.merger.position import InputPosition, WrittenTo, committed_offset, position_of
-from headrace.links.merger.starts import find_loss, find_starts
+from headrace.links.merger.positions import losses, starts
+from headrace.links.merger.positions.position import (
+    InputPosition,
+    WrittenTo,
+    committed_offset,
+    position_of,
+)
+from headrace.links.merger.positions.starts import find_loss, find_starts
 from headrace.model import TopicPartition
 
 SOURCES = {"here": ClockSource.WALL, "there": ClockSource.MIRROR}

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.links.merger.clock import InputClock
-from headrace.links.merger.order import OrderKey
 from headrace.links.merger.plan import ClockSource
-from headrace.links.merger.position import InputPosition, committed_offset, position_of
-from headrace.links.merger.target_partition import (
+from headrace.links.merger.positions.position import InputPosition, committed_offset, position_of
+from headrace.links.merger.sorting.clock import InputClock
+from headrace.links.merger.sorting.order import OrderKey
+from headrace.links.merger.sorting.target_partition import (
     AHEAD,
     LATE,
     MAX_AHEAD_MS,

@@ -24,13 +24,12 @@ from headrace.links.dispatcher.positions import (
     find_starts,
     live_topic,
 )
-from headrace.links.dispatcher.query import route_query
-from headrace.links.dispatcher.refused import find_refused, refusal_of
-from headrace.links.dispatcher.route import DispatcherRoute
-from headrace.links.dispatcher.sent import sent_since
+from headrace.links.dispatcher.routes.query import route_query
+from headrace.links.dispatcher.routes.refused import find_refused, refusal_of
+from headrace.links.dispatcher.routes.route import DispatcherRoute
+from headrace.links.dispatcher.routes.sent import sent_since
 from headrace.links.dispatcher.status import RouteStatus
-from headrace.links.refused_records import RefusedRecords
-from headrace.links.starts import Starts
+from headrace.links.starts import RefusedRecords, Starts
 from headrace.links.target import naming_site
 from headrace.links.timing import LinkTiming
 from headrace.model import TopicPartition

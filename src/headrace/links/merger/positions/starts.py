@@ -10,10 +10,10 @@ import confluent_kafka
 from headrace.errors import LinkError, LinkNoLeaderError, LinkNoPartitionError
 from headrace.kafka.client.admin_requests import LiveTopic, describe
 from headrace.kafka.read.resume import LogState, log_states
-from headrace.links.merger.last_records import last_times
-from headrace.links.merger.losses import SourceLoss, find_losses
 from headrace.links.merger.plan import MergerPlan
-from headrace.links.merger.position import (
+from headrace.links.merger.positions.last_records import last_times
+from headrace.links.merger.positions.losses import SourceLoss, find_losses
+from headrace.links.merger.positions.position import (
     InputPosition,
     OutputPosition,
     positions_of,

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.links.dispatcher.query import first_unsent, route_query
-from headrace.links.dispatcher.route import DispatcherRoute
-from headrace.links.dispatcher.sent import sent_since
+from headrace.links.dispatcher.routes.query import first_unsent, route_query
+from headrace.links.dispatcher.routes.route import DispatcherRoute
+from headrace.links.dispatcher.routes.sent import sent_since
 from headrace.links.target import Rejection
 from headrace.model import TopicPartition
 from headrace.spark.claimed_query import CommittedPosition

@@ -20,7 +20,7 @@ from headrace.kafka.read.resume import (
     with_cuts,
 )
 from headrace.links.merger.plan import MergerPlan
-from headrace.links.merger.position import InputPosition, OutputPosition
+from headrace.links.merger.positions.position import InputPosition, OutputPosition
 from headrace.model import TopicPartition
 
 

@@ -19,7 +19,7 @@ import confluent_kafka
 
 from headrace.kafka.client.partitions import client_partition, partition_of
 from headrace.kafka.read.resume import UNKNOWN_EPOCH
-from headrace.links.merger.order import Pending
+from headrace.links.merger.sorting.order import Pending
 from headrace.model import TopicPartition
 
 _METADATA = re.compile(r"(-?\d+(?: -?\d+){4}) ([^=, ]+=[^=, ]+(?:,[^=, ]+=[^=, ]+)*)")

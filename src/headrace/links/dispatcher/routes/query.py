@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.links.dispatcher.declaration import DispatchMode
-from headrace.links.dispatcher.route import DispatcherRoute
-from headrace.links.dispatcher.sent import SentRecords, is_new
+from headrace.links.dispatcher.routes.route import DispatcherRoute
+from headrace.links.dispatcher.routes.sent import SentRecords, is_new
 from headrace.model import TopicPartition
 from headrace.spark.header_columns import headers_or_empty
 from headrace.spark.topic_query import KafkaQuery, OutgoingRows, ReadTopic

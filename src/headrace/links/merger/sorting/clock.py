@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.links.merger.order import OrderKey
+from headrace.links.merger.sorting.order import OrderKey
 
 
 @dataclass(slots=True)

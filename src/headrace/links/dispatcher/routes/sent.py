@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.kafka.read.log_cuts import Seen, find_cuts
 from headrace.links.copy_ends import copied_since
-from headrace.links.dispatcher.route import DispatcherRoute
+from headrace.links.dispatcher.routes.route import DispatcherRoute
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
 from headrace.spark.claimed_query import CommittedPosition

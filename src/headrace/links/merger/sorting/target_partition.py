@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.kafka.read.log_cuts import Seen
-from headrace.links.merger.clock import InputClock
-from headrace.links.merger.order import OrderKey, Pending, SortedOutput
 from headrace.links.merger.plan import ClockSource
-from headrace.links.merger.position import InputPosition, WrittenTo
+from headrace.links.merger.positions.position import InputPosition, WrittenTo
+from headrace.links.merger.sorting.clock import InputClock
+from headrace.links.merger.sorting.order import OrderKey, Pending, SortedOutput
 from headrace.model import TopicPartition
 
 LATE, AHEAD = "late", "ahead"

@@ -1,0 +1,1 @@
+"""Where the sources of a merger continue, and what they have lost."""

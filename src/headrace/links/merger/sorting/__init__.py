@@ -1,0 +1,1 @@
+"""Which records a merger writes next, how far its sources are, and what is late."""
