@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
 DEFAULT_SEGMENT = timedelta(days=7)
 _FAR_ABOVE = 4
 _SAFE_COPIES = 3
+_MAX_LISTED = 10
 _MIN_ISR = "min.insync.replicas"
 _MS_OF_RETENTION = {
     "log.retention.ms": 1,
     "log.retention.minutes": 60_000,
     "log.retention.hours": 3_600_000,
 }
+_SAFE_REMEDY = f'replication={_SAFE_COPIES}, config={{"{_MIN_ISR}": "{_SAFE_COPIES - 1}"}}'
 
 
 def topic_contradictions(topic: Topic) -> Iterator[Fault]:
@@ -76,7 +79,10 @@ def live_warnings(topic: Topic, brokers: Brokers) -> Iterator[Fault]:
 
     ``replica.fetch.max.bytes`` is no bound: a larger batch is replicated all the same (KIP-74).
     """
-    yield from topic_warnings(_in_force(topic, brokers.config))
+    in_force = _in_force(topic, brokers.config)
+    yield from topic_warnings(in_force)
+    if brokers.count >= _SAFE_COPIES:
+        yield from _fewer_copies(in_force, brokers.count)
     if topic.replication > brokers.count:
         yield Fault(
             f"topic {topic.name!r}: replication {topic.replication}, but {brokers.count} "
@@ -121,6 +127,40 @@ def identity_warnings(topics: Iterable[LiveTopic]) -> Iterator[Fault]:
         )
 
 
+def rack_warnings(topics: Iterable[LiveTopic], brokers: Brokers) -> Iterator[Fault]:
+    """Warns of partitions whose copies are all in one rack, where there are several racks.
+
+    A single copy is none of them: :func:`live_warnings` warns of it.
+    """
+    if len(set(brokers.racks.values())) <= 1:
+        return
+    for topic in topics:
+        if topic.replication > 1:
+            for rack, partitions in sorted(_alone_in_racks(topic, brokers.racks).items()):
+                yield _one_rack(topic, rack, partitions)
+
+
+def _alone_in_racks(topic: LiveTopic, racks: Mapping[int, str]) -> dict[str, list[int]]:
+    """Returns the partitions whose copies are all in one rack, by that rack."""
+    alone: dict[str, list[int]] = defaultdict(list)
+    for partition, brokers in topic.replicas.items():
+        # A broker without a rack may be in any.
+        if brokers <= racks.keys() and len(names := {racks[broker] for broker in brokers}) == 1:
+            alone[names.pop()].append(partition)
+    return alone
+
+
+def _one_rack(topic: LiveTopic, rack: str, partitions: Sequence[int]) -> Fault:
+    numbers = ", ".join(map(str, partitions[:_MAX_LISTED]))
+    more = ", ..." if len(partitions) > _MAX_LISTED else ""
+    return Fault(
+        f"topic {topic.name!r}: all copies of {len(partitions)} of {topic.partitions} partition(s) "
+        f"({numbers}{more}) are in rack {rack!r}: when it fails, they can't be read or written",
+        "move a copy of each to another rack with kafka-reassign-partitions: no field of Topic "
+        "chooses brokers, and Kafka spreads the copies of new partitions over racks by itself",
+    )
+
+
 def _in_force(topic: Topic, brokers: Mapping[str, str]) -> Topic:
     config = {_MIN_ISR: brokers[_MIN_ISR]} if _MIN_ISR in brokers else {}
     # As in Kafka, milliseconds win over hours where both are set.
@@ -136,9 +176,8 @@ def _copies(topic: Topic) -> Iterator[Fault]:
     declared = _number(topic, _MIN_ISR)
     in_sync = min(declared or 1, topic.replication)
     if topic.replication >= _SAFE_COPIES and in_sync == 1:
-        what = "is 1" if declared else "is not declared, and 1 by default"
         yield Fault(
-            f"topic {topic.name!r}: replication {topic.replication}, but {_MIN_ISR} {what}: a "
+            f"topic {topic.name!r}: replication {topic.replication}, but {_said_in_sync(topic)}: a "
             "write is confirmed by one broker alone when the others are behind",
             f'config={{"{_MIN_ISR}": "{topic.replication - 1}"}}',
         )
@@ -146,8 +185,33 @@ def _copies(topic: Topic) -> Iterator[Fault]:
         yield Fault(
             f"topic {topic.name!r}: {_MIN_ISR} equals replication {topic.replication}: "
             "nothing can be written while any broker is down",
-            f'config={{"{_MIN_ISR}": "{topic.replication - 1}"}}',
+            f'config={{"{_MIN_ISR}": "{topic.replication - 1}"}}'
+            if topic.replication >= _SAFE_COPIES
+            else f"{_SAFE_REMEDY}; on two brokers, {_MIN_ISR} of 1",
         )
+
+
+def _fewer_copies(topic: Topic, brokers: int) -> Iterator[Fault]:
+    """Warns of fewer copies than the brokers could have; of three, :func:`_copies` warns."""
+    if topic.replication == 1:
+        yield Fault(
+            f"topic {topic.name!r}: replication is 1 (the default) on {brokers} brokers: while a "
+            "broker is down, its partitions can't be read or written, and with its disk their "
+            "records are lost",
+            _SAFE_REMEDY,
+        )
+    elif topic.replication < _SAFE_COPIES and (_number(topic, _MIN_ISR) or 1) == 1:
+        yield Fault(
+            f"topic {topic.name!r}: replication {topic.replication} on {brokers} brokers, and "
+            f"{_said_in_sync(topic)}: a write is confirmed by one broker alone when the other is "
+            "behind",
+            _SAFE_REMEDY,
+        )
+
+
+def _said_in_sync(topic: Topic) -> str:
+    is_declared = _number(topic, _MIN_ISR) is not None
+    return f"{_MIN_ISR} {'is 1' if is_declared else 'is not declared, and 1 by default'}"
 
 
 def _segments(topic: Topic) -> Iterator[Fault]:

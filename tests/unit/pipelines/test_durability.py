@@ -9,7 +9,13 @@ from headrace.kafka.client.admin_requests import NO_TOPIC_ID, LiveTopic
 from headrace.kafka.client.brokers import Brokers
 from headrace.model import ByField, ByKey, Random, Topic
 from headrace.pipelines.durability import pipeline_warnings
-from headrace.topics.durability import cluster_warnings, identity_warnings, live_warnings
+from headrace.topics.durability import (
+    cluster_warnings,
+    identity_warnings,
+    live_warnings,
+    rack_warnings,
+    topic_warnings,
+)
 
 # As Kafka 4.3.1 answers.
 DEFAULTS = {
@@ -34,17 +40,24 @@ def test_a_plain_topic_on_plain_brokers_is_no_warning():
     ("topic", "changed", "words"),
     [
         (Topic("t", replication=3), {}, "is 1: a write is confirmed by one broker alone"),
+        (Topic("t"), {}, "'t': replication is 1 (the default) on 3 brokers: while a broker is"),
+        (Topic("t"), {"brokers": 4, "min_insync_replicas": "2"}, "on 4 brokers"),
+        (Topic("t", replication=2), {}, "replication 2 on 3 brokers, and min.insync.replicas is 1"),
         (Topic("t", replication=2), {"min_insync_replicas": "2"}, "while any broker is down"),
         (Topic("t", replication=2), {"brokers": 1}, "replication 2, but 1 broker(s) answer"),
-        (Topic("t", replication=2), {"unclean_leader_election_enable": "true"}, "may lead"),
+        (
+            Topic("t", replication=2),
+            {"brokers": 2, "unclean_leader_election_enable": "true"},
+            "may lead",
+        ),
         (
             Topic("t", config={"max.message.bytes": "2000"}),
-            {"socket_request_max_bytes": "1000"},
+            {"brokers": 1, "socket_request_max_bytes": "1000"},
             "max.message.bytes 2000 is above the brokers' socket.request.max.bytes 1000",
         ),
         (
             Topic("t", retention=timedelta(days=2)),
-            {"log_roll_hours": "336"},
+            {"brokers": 1, "log_roll_hours": "336"},
             "segment.ms is 14 days, 0:00:00, retention 2 days",
         ),
     ],
@@ -58,24 +71,73 @@ def test_what_the_brokers_make_of_a_topic_is_a_warning(topic, changed, words):
     ("topic", "changed"),
     [
         (Topic("t", replication=3), {"min_insync_replicas": "2"}),
-        (Topic("t"), {"min_insync_replicas": "2"}),
-        (Topic("t", retention=timedelta(hours=2)), {"log_roll_ms": "3600000"}),
+        (Topic("t"), {"brokers": 2, "min_insync_replicas": "2"}),
+        (Topic("t", replication=2), {"brokers": 2}),
+        (Topic("t", retention=timedelta(hours=2)), {"brokers": 1, "log_roll_ms": "3600000"}),
         (
             Topic(
                 "t",
                 retention=timedelta(hours=2),
                 config={"cleanup.policy": "compact", "segment.ms": "86400000"},
             ),
-            {},
+            {"brokers": 1},
         ),
         (
             Topic("t", replication=2, config={"unclean.leader.election.enable": "false"}),
-            {"unclean_leader_election_enable": "true"},
+            {"brokers": 2, "unclean_leader_election_enable": "true"},
         ),
     ],
 )
 def test_what_the_brokers_or_the_topic_make_good_is_no_warning(topic, changed):
     assert warnings(topic, **changed) == []
+
+
+@pytest.mark.parametrize("replication", [1, 2])
+def test_the_way_out_of_too_few_copies_names_fields_that_give_no_further_warning(replication):
+    declared = Topic("t", replication=replication)
+    [fault] = live_warnings(declared, Brokers(3, DEFAULTS))
+    safe = {"replication": 3, "config": {"min.insync.replicas": "2"}}
+    assert fault.remedy == 'replication=3, config={"min.insync.replicas": "2"}'
+    assert warnings(Topic("t", **safe)) == []
+    # A check knows of no brokers: one copy is all that a laptop can have.
+    assert list(topic_warnings(declared)) == []
+
+
+def test_brokers_that_do_not_show_their_settings_are_taken_for_those_of_kafka():
+    [fault] = live_warnings(Topic("t", replication=2), Brokers(3, {}))
+    assert "min.insync.replicas is not declared, and 1 by default" in fault.message
+
+
+RACKS = {1: "a", 2: "a", 3: "b", 4: "b"}
+
+
+def racked(*replicas, racks=RACKS):
+    copies = dict(enumerate(map(frozenset, replicas)))
+    topic = LiveTopic("t", "id", len(copies), len(replicas[0]), replicas=copies)
+    return [fault.message for fault in rack_warnings([topic], Brokers(len(racks), {}, racks))]
+
+
+def test_copies_that_are_all_in_one_rack_are_a_warning_of_each_rack():
+    a, b = racked({1, 2}, {1, 3}, {3, 4}, {2, 1})
+    assert a.startswith("topic 't': all copies of 2 of 4 partition(s) (0, 3) are in rack 'a'")
+    assert "1 of 4 partition(s) (2) are in rack 'b'" in b
+    [many] = racked(*[{1, 2}] * 12)
+    assert "12 of 12 partition(s) (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...)" in many
+
+
+@pytest.mark.parametrize(
+    ("replicas", "racks"),
+    [
+        ({1, 3}, RACKS),
+        ({1}, RACKS),
+        ({1, 2}, {1: "a", 2: "a", 3: "a"}),
+        ({1, 2}, {}),
+        ({1, 2}, {1: "a", 3: "b"}),
+    ],
+    ids=["several racks", "one copy", "one rack", "no racks", "a broker without a rack"],
+)
+def test_racks_that_can_not_be_better_or_are_not_known_are_no_warning(replicas, racks):
+    assert racked(replicas, racks=racks) == []
 
 
 def test_brokers_that_say_nothing_are_judged_by_their_number():

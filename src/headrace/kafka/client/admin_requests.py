@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -46,7 +46,8 @@ _NO_TOKENS = "Failed to acquire"  # librdkafka's first words where the server of
 class LiveTopic:
     """A topic as the broker has it. ``topic_id`` changes when it is deleted and recreated.
 
-    ``leaderless`` are the numbers of partitions that no broker leads now.
+    ``leaderless`` are the numbers of partitions that no broker leads now, ``replicas`` the ids of
+    the brokers that have copies, by number of the partition.
     """
 
     name: str
@@ -54,6 +55,7 @@ class LiveTopic:
     partitions: int
     replication: int
     leaderless: frozenset[int] = frozenset()
+    replicas: Mapping[int, frozenset[int]] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, description: Any) -> LiveTopic:
@@ -69,6 +71,10 @@ class LiveTopic:
                 for partition in partitions
                 if partition.leader is None or partition.leader.id < 0
             ),
+            {
+                partition.id: frozenset(broker.id for broker in partition.replicas)
+                for partition in partitions
+            },
         )
 
     @property

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from headrace.kafka.client.admin_requests import READ_ATTEMPT_SECONDS, admin_request, broker_ids
+from headrace.kafka.client.admin_requests import READ_ATTEMPT_SECONDS, admin_request
 from headrace.kafka.client.broker_errors import is_forbidden
 from headrace.kafka.client.clients import ClientConfig
 
@@ -21,10 +21,12 @@ class Brokers:
         count: how many are there now.
         config: settings in force on the one with the lowest id, by Kafka's names; empty when
             this client may not see them.
+        racks: the rack (``broker.rack``) of each broker that has one, by the broker's id.
     """
 
     count: int
     config: Mapping[str, str]
+    racks: Mapping[int, str] = field(default_factory=dict)
 
 
 def describe_brokers(config: ClientConfig) -> Brokers:
@@ -33,13 +35,22 @@ def describe_brokers(config: ClientConfig) -> Brokers:
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    ids = admin_request(config, broker_ids)
+    racks = admin_request(config, _racks)
     try:
-        return Brokers(len(ids), admin_request(config, lambda client: _settings(client, min(ids))))
+        settings = admin_request(config, lambda client: _settings(client, min(racks)))
     except KafkaException as error:
         if not is_forbidden(error.args[0]):
             raise
-        return Brokers(len(ids), {})
+        settings = {}
+    return Brokers(
+        len(racks), settings, {broker: rack for broker, rack in racks.items() if rack is not None}
+    )
+
+
+def _racks(client: AdminClient) -> dict[int, str | None]:
+    """Returns the rack of each broker that is up, by the broker's id."""
+    cluster = client.describe_cluster(request_timeout=READ_ATTEMPT_SECONDS).result()
+    return {node.id: node.rack for node in cluster.nodes}
 
 
 def _settings(client: AdminClient, broker: int) -> dict[str, str]:

@@ -37,7 +37,12 @@ from headrace.queries.declaration import StandingQueries
 from headrace.queries.topics import query_topic_changes
 from headrace.sinks.api import Sink
 from headrace.topics.declared_keys import read_keys, remember_keys
-from headrace.topics.durability import cluster_warnings, identity_warnings, live_warnings
+from headrace.topics.durability import (
+    cluster_warnings,
+    identity_warnings,
+    live_warnings,
+    rack_warnings,
+)
 from headrace.topics.schemas import schema_warnings
 from headrace.workers import DeadLetters, Retry, RetryTopics, Skip, Stop, Worker
 from headrace.workers.tasks.policy import FailurePolicy
@@ -154,6 +159,7 @@ def make_plan(project: LoadedProject) -> Plan:
                 for topic in project.topics.values()
                 for fault in live_warnings(topic, brokers)
             ),
+            *rack_warnings((state.live for state in live.values()), brokers),
             *(
                 fault
                 for pipeline in pipelines

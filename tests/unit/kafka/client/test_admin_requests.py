@@ -53,6 +53,10 @@ def test_a_request_that_met_a_cluster_out_of_service_is_sent_again_by_a_new_clie
 @pytest.mark.parametrize("nobody", [None, SimpleNamespace(id=-1)])
 def test_a_partition_that_no_broker_leads_is_known(nobody):
     leaders = [SimpleNamespace(id=0), nobody]
-    partitions = [SimpleNamespace(id=n, leader=at, replicas=[1]) for n, at in enumerate(leaders)]
+    replicas = [SimpleNamespace(id=7)]
+    partitions = [
+        SimpleNamespace(id=n, leader=at, replicas=replicas) for n, at in enumerate(leaders)
+    ]
     topic = SimpleNamespace(name="clicks", topic_id="id", partitions=partitions)
     assert LiveTopic.of(topic).leaderless == {1}
+    assert LiveTopic.of(topic).replicas == {0: {7}, 1: {7}}
