@@ -13,8 +13,12 @@ from headrace import Lake
 from headrace.errors import SinkError
 from headrace.sinks.api import RejectedRow
 from headrace.sinks.lake import writer as writer_module
+from headrace.sinks.lake.declaration import CODECS
 from headrace.sinks.lake.files.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.files.encoding import ParquetEncoding
+from headrace.sinks.lake.files.folder import TableFolder
+from headrace.sinks.lake.files.partitions import Partition
+from headrace.sinks.lake.upkeep.merging import FileMerger
 from headrace.sinks.lake.writer import PartitionedWriter
 from headrace.storage.files import list_files
 
@@ -45,6 +49,29 @@ def test_partition_columns_are_in_the_path_and_not_in_the_file(tmp_path):
     assert file.path.startswith("day=2019-11-24/hour=7/campaign=all/part-t7-")
     assert file.path.endswith(".zstd.parquet")
     assert content(tmp_path, file).column_names == ["id", "at"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_files_have_the_declared_codec_and_are_read_back(tmp_path, codec):
+    """Files of a batch, and what merges make of them."""
+    written = rows(*(f"campaign {number}" for number in range(1000)))
+    writer = PartitionedWriter(spec(tmp_path, compression=codec), "t")
+    writer.write(written)
+    [file] = writer.finish()
+    merged = FileMerger(TableFolder(str(tmp_path)), codec, COLUMNS, ["at"]).merge(
+        Partition(()), [file.path]
+    )
+    for path in (file.path, merged.path):
+        assert path.endswith(f".{codec}.parquet")
+        assert codecs_of(tmp_path / path)["campaign"] == codec.upper()
+        assert TableFolder(str(tmp_path)).read(path).cast(COLUMNS) == written
+
+
+def codecs_of(path):
+    """The codec of each column, as the footer says."""
+    group = parquet.ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    return {column.path_in_schema: column.compression for column in columns}
 
 
 def test_a_manifest_tells_rows_size_and_event_times(tmp_path):

@@ -25,6 +25,7 @@ _SAMPLE_ROWS = 10_000
 _DICTIONARY_SHARE = 0.3  # of distinct values in the sample: above it, a dictionary only costs
 _ONE_BYTE_CODES = 256
 _LEVELS = {"zstd": 1}
+_ARROW_NAMES = {"uncompressed": "none"}
 
 
 class ParquetEncoding:
@@ -115,7 +116,7 @@ def _flat_columns(sample: pa.Table) -> list[_Column]:
 
 def _compression(columns: list[_Column], codec: str, *, whole: bool) -> dict[str, Any]:
     """``whole``: every column, also nested ones, which are not in ``columns``."""
-    level = _LEVELS.get(codec)
+    level, codec = _LEVELS.get(codec), _ARROW_NAMES.get(codec, codec)
     if whole:
         return {"compression": codec, "compression_level": level}
     names = [column.name for column in columns if not column.packed]
