@@ -249,6 +249,38 @@ def test_what_is_too_large_for_its_topic_is_refused_and_counted(service, token):
     assert service.post("small", token, text(message="x" * 2500)).status_code == 202
 
 
+def test_an_event_above_a_megabyte_is_taken_where_three_limits_allow_it(tmp_path, broker):
+    """Two of the service and one of the topic: the clients of headrace need no setting."""
+    limits = "max_body_bytes = 6000000\nmax_string_bytes = 5000000\n"
+    large = Service(tmp_path, broker.bootstrap_servers, f"-{uuid.uuid4().hex[:6]}", limits)
+    with (tmp_path / "flow.py").open("a") as flow:
+        config = '{"max.message.bytes": "6000000"}'
+        flow.write(f'large = Topic("large{large.suffix}", event=Occurrence, config={config})\n')
+    large.apply()
+    sent = text(message=os.urandom(2_000_000).hex())
+    with large.running():
+        token = large.token()
+        assert large.post("large", token, sent).json() == {"accepted": 1, "rejected": []}
+        assert [record.value() for record in large.records("large")] == [sent]
+        refused = large.post("occurrences", token, sent)
+    assert (refused.status_code, refused.json()["code"]) == (413, "event-too-large")
+    assert "(max.message.bytes of the topic)" in refused.json()["detail"]
+
+
+def test_an_event_that_is_too_large_is_refused_with_the_name_of_the_setting(service, token):
+    sent = text(message="x" * 4_000_000)
+    refused = service.post("occurrences", token, sent)
+    assert (refused.status_code, refused.json()["code"]) == (413, "body-too-large")
+    assert "500000 bytes (ingest.max_body_bytes)" in refused.json()["detail"]
+    zipped = zstandard.compress(sent)
+    refused = service.post("occurrences", token, zipped, content_encoding="zstd")
+    assert (refused.status_code, refused.json()["code"]) == (413, "decoded-body-too-large")
+    assert "10000000 bytes (ingest.max_decoded_bytes), or than 100" in refused.json()["detail"]
+    refused = service.post("occurrences", token, text(message=os.urandom(35_000).hex()))
+    assert (refused.status_code, refused.json()["code"]) == (400, "text-too-long")
+    assert "expected at most 65536 (ingest.max_string_bytes)" in refused.json()["detail"]
+
+
 def test_many_events_fit_into_a_topic_whose_batches_must_be_small(service, token):
     events = [event(message=uuid.uuid4().hex * 20) for _ in range(50)]
     answer = service.post("small", token, json.dumps(events))

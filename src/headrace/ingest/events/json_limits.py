@@ -130,7 +130,8 @@ class _Walk:
         most = self._limits.string_bytes
         # No character takes more than four bytes.
         if 4 * len(text) > most and (size := len(text.encode())) > most:
-            return _Fault("text-too-long", f"{what} of {size} bytes, expected at most {most}")
+            expected = f"expected at most {most} (ingest.max_string_bytes)"
+            return _Fault("text-too-long", f"{what} of {size} bytes, {expected}")
         return None
 
     def _in_array(self, values: list[Any], depth: int) -> _Fault | None:

@@ -334,10 +334,8 @@ def _problem(why: Rejection, index: int) -> ProblemDetails:
 
 
 def _too_large(size: int, most: int) -> Rejection:
-    return (
-        _TOO_LARGE,
-        f"the event is {size} bytes, expected at most {most} beside its key and headers",
-    )
+    limit = f"at most {most} beside its key and headers (max.message.bytes of the topic)"
+    return _TOO_LARGE, f"the event is {size} bytes, expected {limit}"
 
 
 def _bad_id(name: str, value: object) -> Rejection:

@@ -145,7 +145,8 @@ def _too_large(limits: BodyLimits) -> RefusedRequestError:
     return refused(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "body-too-large",
-        f"the body is larger than {limits.sent_bytes} bytes; send fewer events in a request",
+        f"the body is larger than {limits.sent_bytes} bytes (ingest.max_body_bytes); send fewer "
+        "events in a request",
     )
 
 
@@ -189,8 +190,9 @@ class _Decoding:
                     raise refused(
                         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                         "decoded-body-too-large",
-                        f"the decoded body is larger than {self._limits.decoded_bytes} bytes, "
-                        f"or than {self._limits.ratio} times what was sent",
+                        f"the decoded body is larger than {self._limits.decoded_bytes} bytes "
+                        f"(ingest.max_decoded_bytes), or than {self._limits.ratio} times what was "
+                        "sent (ingest.max_ratio)",
                     )
                 self._share.hold(len(piece))
                 body += piece
