@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from headrace.ingest.producing.event_producer import EventProducer
+from headrace.ingest.producing.event_producer import EventProducer, Partitioner
 from headrace.model import Topic
 from headrace.pipelines.profiles.profiles import read_profile
 from headrace.pipelines.sinks import read_project_table
@@ -56,7 +56,9 @@ class Project:
         """Returns the declared topics by name."""
         return self._loaded.topics
 
-    def producer(self, *, account: str = "") -> EventProducer:
+    def producer(
+        self, *, account: str = "", partitioner: Partitioner | None = None
+    ) -> EventProducer:
         """Returns a producer that checks, keys and places events as ``headrace ingest`` does.
 
         Use it in a ``with`` block, whose end waits until Kafka has all events::
@@ -66,11 +68,14 @@ class Project:
 
         Args:
             account: whose events these are: their key where the topic declares none.
+            partitioner: a function of a record's key (``None``: it has none) and the number of
+                partitions, which returns the partition, from 0. By default each topic's own
+                ``partitioning`` chooses.
 
         Raises:
             BrokerUnreachableError: if the embedded broker is down.
         """
-        return EventProducer(self._loaded, account)
+        return EventProducer(self._loaded, account, partitioner)
 
     def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns the rows of a table of the lake as they are now, in no order.

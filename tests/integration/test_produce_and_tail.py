@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -22,7 +23,16 @@ from headrace.kafka.admin.topics import ensure_dead_letters
 from headrace.kafka.client.admin_requests import admin, describe
 from headrace.kafka.client.clients import client_config
 from headrace.kafka.client.offsets import watermarks
-from headrace.model import ByField, DeadLetter, Topic, TopicPartition, partition_of
+from headrace.kafka.read.cluster import KafkaCluster
+from headrace.model import (
+    ByField,
+    DeadLetter,
+    OffsetRange,
+    RecordMetadata,
+    Topic,
+    TopicPartition,
+    partition_of,
+)
 from headrace.settings import KafkaSettings
 
 HEADRACE = Path(sys.executable).with_name("headrace")
@@ -167,6 +177,31 @@ def test_a_look_follows_the_topic_and_leaves_no_group_behind(folder, names, conf
         assert process.wait() == 0
     groups = admin(config).list_consumer_groups().result().valid
     assert "headrace.reader" not in {group.group_id for group in groups}
+
+
+def test_events_are_where_a_partitioner_put_them_and_where_their_places_say(folder, names, config):
+    places = {}
+
+    def by_number(key, partitions):
+        return int(key.removeprefix(b"a-")) % partitions
+
+    project = headrace.Project.open(folder)
+    with project.producer(partitioner=by_number) as producer:
+        for number in range(300):
+            noted = functools.partial(places.__setitem__, f"a-{number}")
+            producer.send(names["orders"], order(number), on_acknowledged=noted)
+    partitions = describe(config, [names["orders"]])[names["orders"]].all_partitions
+    ranges = [OffsetRange(partition, 0, 100) for partition in partitions]
+    stored = {
+        record.key().decode(): RecordMetadata(names["orders"], record.partition(), record.offset())
+        for chunk in KafkaCluster(config).read(ranges)
+        for record in chunk.records
+    }
+    assert stored == places
+    assert places == {
+        f"a-{number}": RecordMetadata(names["orders"], number % 3, number // 3)
+        for number in range(300)
+    }
 
 
 def test_a_reader_that_has_seen_enough_ends_the_look(folder, names):

@@ -36,7 +36,13 @@ from headrace.model.partitioning import (
     Spread,
     partition_of,
 )
-from headrace.model.record import CONFLICTING_KEY, DeadLetter, OffsetRange, TopicPartition
+from headrace.model.record import (
+    CONFLICTING_KEY,
+    DeadLetter,
+    OffsetRange,
+    RecordMetadata,
+    TopicPartition,
+)
 from headrace.model.source import (
     BatchLimits,
     DeadLetterLimit,
@@ -79,6 +85,7 @@ __all__ = [
     "Protobuf",
     "Random",
     "Raw",
+    "RecordMetadata",
     "Registered",
     "RegisteredSchema",
     "SchemaId",

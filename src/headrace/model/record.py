@@ -53,6 +53,21 @@ class OffsetRange:
         return same and wider.start <= self.start and self.end <= wider.end
 
 
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """The place of a record that Kafka has acknowledged.
+
+    Attributes:
+        topic: name of its topic.
+        partition: number of its partition.
+        offset: its place there: unique, and larger than those of the records before it.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+
+
 CONFLICTING_KEY = "conflicting-key"
 """Reason of a dead letter whose key was there before with other values."""
 

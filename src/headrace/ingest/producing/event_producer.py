@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
+
+from confluent_kafka import Message
 
 from headrace.errors import (
     AccountMissingError,
@@ -15,6 +17,7 @@ from headrace.errors import (
     EventsNotDeliveredError,
     InvalidRecordError,
     NotDeclaredError,
+    PartitionMissingError,
     RecordKeyMissingError,
     TopicMissingError,
 )
@@ -25,13 +28,17 @@ from headrace.ingest.http.problem import ProblemDetails
 from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.counting_producer import CountingProducer
-from headrace.model import ByAccount, Topic
+from headrace.model import ByAccount, RecordMetadata, Topic
 from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 from headrace.settings import IngestSettings, Settings
 from headrace.topics.schemas import written_with
 
 Headers = Sequence[tuple[str, bytes]]
+Partitioner: TypeAlias = Callable[[bytes | None, int], int]
+"""Returns the partition of a record, from 0, by its key and the number of partitions."""
+OnAcknowledged: TypeAlias = Callable[[RecordMetadata], object]
+"""Called with the place of a record that all in-sync replicas have."""
 
 
 class TopicCheck:
@@ -77,27 +84,41 @@ class EventProducer:
     Events are checked, keyed and placed as ``headrace ingest`` does it. An event that does not
     fit its topic raises :class:`~headrace.EventRejectedError`, and nothing of it is sent.
 
-    Order: events of one key arrive in the order of :meth:`send`.
+    Order: events of one partition arrive in the order of :meth:`send`. Those of one key are in one
+    partition, unless a ``partitioner`` of your own divides them.
     Delivery: :meth:`send` does not wait for Kafka, :meth:`flush` and the end of a ``with`` block
     do: then all in-sync replicas have every event, each once, or
     :class:`~headrace.EventsNotDeliveredError` is raised, and those that it counts may be there or
     not. A process that is killed loses the events that were not flushed.
+    Places: ``on_acknowledged`` of an event is called once all in-sync replicas have it, within a
+    later call of :meth:`send` or :meth:`flush`, and not for an event that is not delivered. What it
+    raises comes out of that call; an event of that :meth:`send` was not sent.
     Threads: one at a time may use it.
 
     Attributes:
         acknowledged: number of events by topic that all in-sync replicas have.
     """
 
-    def __init__(self, project: LoadedProject, account: str = "") -> None:
+    def __init__(
+        self, project: LoadedProject, account: str = "", partitioner: Partitioner | None = None
+    ) -> None:
         """Connects to nothing before the first event.
+
+        Args:
+            project: declares the topics.
+            account: whose events these are: their key where the topic declares none.
+            partitioner: chooses partitions; None: as each topic declares it.
 
         Raises:
             BrokerUnreachableError: if the embedded broker is down.
         """
-        self._project, self._account = project, account
+        self._project, self._account, self._partitioner = project, account, partitioner
         self._config = broker_config(project.settings)
         self._checks: dict[str, TopicCheck] = {}
         self._producers: dict[int, CountingProducer] = {}
+        self._partitions: dict[str, int] = {}
+        self._callbacks: dict[int, OnAcknowledged] = {}
+        self._places: deque[tuple[OnAcknowledged, RecordMetadata]] = deque()
         self._events = 0
 
     def __enter__(self) -> Self:
@@ -130,6 +151,7 @@ class EventProducer:
         *,
         key: bytes | None = None,
         headers: Headers = (),
+        on_acknowledged: OnAcknowledged | None = None,
     ) -> None:
         """Checks an event and hands it to the Kafka client; waits while its queue is full.
 
@@ -141,16 +163,18 @@ class EventProducer:
                 record's value, as bytes.
             key: of a raw topic's record; events have the key that their topic declares.
             headers: of the record.
+            on_acknowledged: called with the record's place, see :class:`RecordMetadata`.
 
         Raises:
-            EventRejectedError: if it does not fit the topic, or the name of a header is no text;
-                it was not sent.
+            EventRejectedError: if it does not fit the topic, or a header's name is no text.
             AccountMissingError: if the topic places events by account, and the producer has none.
-            EventsNotDeliveredError: if Kafka did not acknowledge an earlier event; this one was
-                not sent, because it would overtake it.
+            EventsNotDeliveredError: if Kafka did not acknowledge an earlier event, which this one
+                would overtake.
             NotDeclaredError: if the project does not declare the topic.
+            PartitionMissingError: if the partitioner chose one that the topic does not have.
             TopicMissingError: if the topic is not in Kafka.
-            BrokerUnreachableError: if the broker does not respond within 15 seconds.
+            BrokerUnreachableError: if the broker does not respond within 15 seconds. After any of
+                these errors, the event was not sent.
         """
         declared = self._declared(topic)
         if key is not None and declared.event is not None:
@@ -159,15 +183,16 @@ class EventProducer:
             self._open(declared)
         # Not only at the flush: this event must not overtake an earlier one of its key.
         self._require_deliveries(declared.name)
+        self._report_places()
         record = self._record(declared, event, headers)
+        key = record.key or None if key is None else key
+        partition = self._partition(declared.name, key, record.partition)
         self._events += 1
-        self._producers[largest_message(declared)].send(
-            declared.name,
-            record.value,
-            record.key or None if key is None else key,
-            partition=record.partition,
-            headers=headers,
-            label=self._events,
+        if on_acknowledged is not None:
+            self._callbacks[self._events] = on_acknowledged
+        sender, label = self._producers[largest_message(declared)], self._events
+        sender.send(
+            declared.name, record.value, key, partition=partition, headers=headers, label=label
         )
 
     def _record(self, declared: Topic, event: object, headers: Headers) -> Accepted:
@@ -185,6 +210,26 @@ class EventProducer:
             raise EventRejectedError(declared.name, record.code, record.detail)
         return record
 
+    def _partition(self, topic: str, key: bytes | None, declared: int) -> int:
+        if self._partitioner is None:
+            return declared
+        count = self._partitions[topic]
+        partition = self._partitioner(key, count)
+        if not 0 <= partition < count:
+            raise PartitionMissingError(topic, partition, count)
+        return partition
+
+    def _acknowledge(self, label: int, message: Message) -> None:
+        if (callback := self._callbacks.pop(label, None)) is not None:
+            place = RecordMetadata(message.topic(), message.partition(), message.offset())
+            # Called later: what is raised within a delivery report is lost in the client library.
+            self._places.append((callback, place))
+
+    def _report_places(self) -> None:
+        while self._places:
+            callback, place = self._places.popleft()
+            callback(place)
+
     def flush(self) -> None:
         """Waits until Kafka has acknowledged every event, for 3 minutes at most.
 
@@ -193,6 +238,7 @@ class EventProducer:
         """
         for sender in self._producers.values():
             sender.drain()
+        self._report_places()
         self._require_deliveries(", ".join(self._checks))
 
     def _declared(self, topic: Topic | str) -> Topic:
@@ -203,12 +249,14 @@ class EventProducer:
 
     def _open(self, topic: Topic) -> None:
         # Sending to a topic that is missing may create it, with the broker's defaults.
-        if not describe(self._config, [topic.name]):
+        live = describe(self._config, [topic.name]).get(topic.name)
+        if live is None:
             raise TopicMissingError(topic.name)
+        self._partitions[topic.name] = live.partitions
         # Topics of one limit share a client: the limit is a property of a client, not of a record.
         size = largest_message(topic)
         if size not in self._producers:
-            self._producers[size] = CountingProducer(self._config, size)
+            self._producers[size] = CountingProducer(self._config, size, self._acknowledge)
         self._checks[topic.name] = TopicCheck(topic, self._project.settings, self._account)
 
     def _require_deliveries(self, topic: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -29,15 +29,22 @@ class CountingProducer:
     Args:
         config: the cluster's, as :func:`headrace.kafka.client.clients.client_config` makes it.
         max_batch_bytes: size of a batch that the topics take (``max.message.bytes``).
+        on_acknowledged: called within :meth:`send`, :meth:`poll` and :meth:`drain` with the label
+            of each record that all in-sync replicas have, and the record.
 
     Attributes:
         acknowledged: number of records by topic that all in-sync replicas have.
         failures: by the label of the record, why Kafka did not acknowledge it.
     """
 
-    def __init__(self, config: ClientConfig, max_batch_bytes: int) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        max_batch_bytes: int,
+        on_acknowledged: Callable[[int, Message], object] = lambda *_: None,
+    ) -> None:
         size = str(max_batch_bytes)
-        self._config = config
+        self._config, self._on_acknowledged = config, on_acknowledged
         self._producer = producer(config, {"message.max.bytes": size, "batch.size": size})
         self.acknowledged: Counter[str] = Counter()
         self.failures: dict[int, str] = {}
@@ -64,7 +71,7 @@ class CountingProducer:
             key: its key; also decides the partition where none is given.
             partition: -1 for the partition of its key.
             headers: in order, repeated names included.
-            label: names the record in :attr:`failures`.
+            label: names the record in :attr:`failures` and for ``on_acknowledged``.
 
         Raises:
             UnicodeEncodeError: if the name of a header holds half of a surrogate pair.
@@ -99,6 +106,7 @@ class CountingProducer:
         cause = delivery_failure(error, message)
         if cause is None:
             self.acknowledged[message.topic()] += 1
+            self._on_acknowledged(label, message)
         else:
             self._on_failure(label, message.topic(), cause)
 

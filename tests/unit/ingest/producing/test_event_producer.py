@@ -20,11 +20,13 @@ from headrace.errors import (
     EventRejectedError,
     EventsNotDeliveredError,
     NotDeclaredError,
+    PartitionMissingError,
     RecordKeyMissingError,
     TopicMissingError,
 )
 from headrace.events.avro.values import avro_schema
 from headrace.ingest.producing.event_producer import EventProducer, TopicCheck, event_text
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import (
     Avro,
@@ -34,6 +36,7 @@ from headrace.model import (
     Json,
     OffsetRange,
     Precision,
+    RecordMetadata,
     Topic,
     TopicPartition,
     partition_of,
@@ -99,7 +102,11 @@ def brokers(monkeypatch) -> MockBrokers:
     monkeypatch.setattr(
         "headrace.ingest.producing.event_producer.broker_config", lambda _: made.config
     )
-    monkeypatch.setattr("headrace.ingest.producing.event_producer.describe", lambda _, names: names)
+    live = {
+        topic.name: LiveTopic(topic.name, "id", topic.partitions, 1)
+        for topic in (ORDERS, BY_COUNTRY, BY_ACCOUNT, RAW)
+    }
+    monkeypatch.setattr("headrace.ingest.producing.event_producer.describe", lambda *_: live)
     return made
 
 
@@ -137,6 +144,74 @@ def test_every_event_of_a_with_block_is_acknowledged_at_its_end(brokers, project
         producer.send("by-country", TEXT, headers=[("trace", b"t")])
         producer.send("raw", b"\xff", key=b"k")
     assert producer.acknowledged == {"orders": 10, "by-country": 1, "raw": 1}
+
+
+def test_the_place_of_each_event_comes_back_where_it_is_asked_for(brokers, project):
+    places = []
+    with EventProducer(project) as producer:
+        producer.send("by-country", TEXT, on_acknowledged=places.append)
+        producer.send("raw", b"a", on_acknowledged=places.append)
+        producer.send("raw", b"b")
+        producer.send("raw", b"c", on_acknowledged=places.append)
+        producer.flush()
+        assert len(places) == 3
+    country = partition_of(BY_COUNTRY.partitioning, 4)({"country": "PL"}, "", AT)
+    assert sorted(places, key=lambda place: (place.topic, place.offset)) == [
+        RecordMetadata("by-country", country, 0),
+        RecordMetadata("raw", 0, 0),
+        RecordMetadata("raw", 0, 2),
+    ]
+
+
+def test_an_event_that_is_not_delivered_has_no_place(brokers, project):
+    brokers.answer(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    places, producer = [], EventProducer(project)
+    producer.send("orders", ORDER, on_acknowledged=places.append)
+    with pytest.raises(EventsNotDeliveredError):
+        producer.flush()
+    assert places == []
+
+
+def test_what_the_function_for_a_place_raises_comes_out_and_all_events_are_sent(brokers, project):
+    producer = EventProducer(project)
+    producer.send("raw", b"a", on_acknowledged=lambda place: 1 / 0)
+    producer.send("raw", b"b")
+    with pytest.raises(ZeroDivisionError):
+        producer.flush()
+    assert producer.acknowledged == {"raw": 2}
+    producer.flush()
+
+
+def test_a_partitioner_of_the_program_is_asked_in_place_of_the_topics_own(brokers, project):
+    asked, places = [], []
+
+    def second(key, partitions):
+        asked.append((key, partitions))
+        return min(1, partitions - 1)
+
+    with EventProducer(project, partitioner=second) as producer:
+        producer.send("orders", ORDER, on_acknowledged=places.append)
+        producer.send("by-country", ORDER, on_acknowledged=places.append)
+        producer.send("raw", b"a", key=b"", on_acknowledged=places.append)
+    assert asked == [(b"a-1", 4), (None, 4), (b"", 1)]
+    assert {place.topic: place.partition for place in places} == {
+        "orders": 1,
+        "by-country": 1,
+        "raw": 0,
+    }
+
+
+@pytest.mark.parametrize("partition", [-1, 4])
+def test_a_partition_that_a_topic_does_not_have_is_refused_and_the_next_event_sent(
+    brokers, project, partition
+):
+    chosen = iter([partition, 3])
+    with EventProducer(project, partitioner=lambda *_: next(chosen)) as producer:
+        with pytest.raises(PartitionMissingError, match="Its partitions are 0 to 3") as caught:
+            producer.send("orders", ORDER)
+        producer.send("orders", ORDER)
+    assert (caught.value.topic, caught.value.partition) == ("orders", partition)
+    assert producer.acknowledged == {"orders": 1}
 
 
 @pytest.mark.parametrize("key", [None, b"", b"k"])
