@@ -116,7 +116,8 @@ def read_line(line: Line, max_body_bytes: int) -> Entry | RejectedEntry:
 
     =============== ==============================================================================
     torn-line       the file ends within the line, and a newer file exists
-    damaged-file    the compressed file is damaged or cut off here; the rest of it can't be read
+    damaged-file    the compressed or Avro file is damaged here; the rest of it can't be read
+    damaged-block   a block of an Avro file, whose records can't be read
     line-too-long   longer than 16 MiB; the letter holds the start
     not-json        no JSON, or more than one document
     not-an-object   another JSON value than an object
@@ -157,6 +158,8 @@ _NO_COUNTER: Rejection = ("no-counter", "`counter` is missing, or no integer fro
 
 
 def _in_file(line: Line) -> Rejection | None:
+    if line.rejection is not None:
+        return line.rejection
     if line.end is End.DAMAGE:
         return "damaged-file", "the compressed file is damaged or cut off here, its rest is lost"
     if line.end is End.TOO_LONG:

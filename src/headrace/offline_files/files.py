@@ -13,7 +13,8 @@ from io import BufferedReader
 from pathlib import Path
 
 from headrace.errors import OfflineFilesError
-from headrace.events import BYTE_ORDER_MARK
+from headrace.events import BYTE_ORDER_MARK, Rejection
+from headrace.events.avro.container import MAGIC, container_records
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 STEP_BYTES = 65_536
@@ -67,12 +68,21 @@ class End(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a file, without its newline; ``number`` counts from 1."""
+    """A line of a file, without its newline, or a record of an Avro file; numbers count from 1.
+
+    Attributes:
+        file: name of the file.
+        number: of the line or record in its file.
+        content: of a record its JSON text, or the bytes of what can't be read.
+        end: how it ends.
+        rejection: of a record, why it can't be read.
+    """
 
     file: str
     number: int
     content: bytes
     end: End = End.NEWLINE
+    rejection: Rejection | None = None
 
 
 def find_files(folder: Path, order: FileOrder, pattern: str = "*") -> list[OfflineFile]:
@@ -102,23 +112,28 @@ def read_file(
     on_open: Callable[[FileIdentity], object] = lambda _: None,
     step_bytes: int = STEP_BYTES,
 ) -> Iterator[Line]:
-    """Yields its lines that are not blank; the file is plain text or gzip, whatever its name.
+    """Yields its lines that are not blank; the file is plain text, gzip or Avro, whatever its name.
 
+    Of an Avro container file, each record is a line, and so is a block that is damaged.
     A line that ends otherwise than with a newline is the last one, but for one of damage after
     it, which may be empty. A gzip file that is cut off is damaged; the newest may still grow.
     A byte order mark at the start of the file is no part of its first line.
     ``on_open`` is called with the identity of the opened file before its first byte is read.
 
     Raises:
+        ExtraMissingError: if what reads an Avro file is not installed.
         OfflineFilesError: if the file can't be read.
     """
     try:
         with file.path.open("rb") as opened:
             on_open(FileIdentity.of(os.fstat(opened.fileno())))
+            name = os.fsencode(file.path.name).decode(errors="replace")
+            if opened.peek(len(MAGIC)).startswith(MAGIC):
+                yield from _records(name, opened, may_grow=file.newest)
+                return
             zipped = opened.peek(len(_GZIP)).startswith(_GZIP)
             plain = iter(lambda: opened.read(step_bytes), b"")
             pieces = _gunzipped(opened, step_bytes, may_grow=file.newest) if zipped else plain
-            name = os.fsencode(file.path.name).decode(errors="replace")
             yield from _Splitter(name).lines(pieces)
     except OSError as error:
         raise _unreadable(file.path, error) from error
@@ -212,6 +227,17 @@ class _Splitter:
             self._rest.clear()
             self._skipping = True
             yield Line(self._name, self._number, content, End.TOO_LONG)
+
+
+def _records(name: str, opened: BufferedReader, *, may_grow: bool) -> Iterator[Line]:
+    for record in container_records(opened):
+        end = End.DAMAGE if record.is_part_lost else End.NEWLINE
+        if record.is_cut_off and may_grow:
+            end = End.FILE
+        if record.rejection is None and len(record.content) > MAX_LINE_BYTES:
+            end = End.TOO_LONG
+        content = record.content[:MAX_LINE_BYTES]
+        yield Line(name, record.number, content, end, record.rejection)
 
 
 def _gunzipped(opened: BufferedReader, step_bytes: int, *, may_grow: bool) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.avro_files import block, container
 from tests.offline_lines import line, write
 
 from headrace.errors import CounterReusedError, SinkError
@@ -130,6 +131,66 @@ def test_a_gzip_file_that_is_cut_off_is_said_and_not_removed(tmp_path, memory, s
     assert memory.counters == [0, 2]
     assert len(memory.letters) == 1 + bool(share)
     assert (tmp_path / "offline.1").exists()
+
+
+def avro(*counters, **columns):
+    """A block of lines with counters."""
+    rows = [{"project_id": 1, "note": "n"} | columns for _ in counters]
+    return [
+        {"table": "raw_item", "row": row, "counter": counter}
+        for row, counter in zip(rows, counters, strict=True)
+    ]
+
+
+LINE = {
+    "type": "record",
+    "name": "Line",
+    "fields": [
+        {"name": "table", "type": "string"},
+        {
+            "name": "row",
+            "type": {
+                "type": "record",
+                "name": "Row",
+                "fields": [
+                    {"name": "project_id", "type": "long"},
+                    {"name": "note", "type": "string"},
+                ],
+            },
+        },
+        {"name": "counter", "type": "long"},
+    ],
+}
+
+
+def test_records_of_avro_files_are_lines_and_a_damaged_block_is_a_dead_letter(tmp_path, memory):
+    good = container(LINE, avro(1, 2))
+    (tmp_path / "1.avro").write_bytes(
+        good + block(LINE, avro(3, 4), count=5) + block(LINE, avro(8))
+    )
+    (tmp_path / "2.avro").write_bytes(container(LINE, avro(9), codec="snappy"))
+    figures = memory.load(tmp_path, remove=True)
+    assert memory.counters == [1, 2, 8, 9]
+    assert memory.entries[0].row == {"project_id": b"1", "note": b'"n"'}
+    [letter] = memory.letters
+    assert (letter.line.file, letter.line.number) == ("1.avro", 3)
+    assert (letter.reason, figures.dead) == ("damaged-block", {"damaged-block": 1})
+    assert f"the block at byte {len(good)}, of 5 record(s)" in letter.detail
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.avro", "2.avro"]
+    assert memory.load(tmp_path).skipped == 5
+
+
+def test_an_avro_file_that_is_cut_off_waits_if_it_is_the_newest(tmp_path, memory):
+    whole = container(LINE, avro(1), avro(2))
+    (tmp_path / "1.avro").write_bytes(whole[:-1])
+    figures = memory.load(tmp_path)
+    assert (memory.counters, figures.left, memory.letters) == ([1], 1, [])
+    (tmp_path / "2.avro").write_bytes(container(LINE, avro(3)))
+    memory.load(tmp_path)
+    [letter] = memory.letters
+    assert (letter.line.file, letter.reason) == ("1.avro", "damaged-file")
+    assert "the file ends within what begins at byte" in letter.detail
+    assert memory.counters == [1, 3]
 
 
 @pytest.mark.parametrize("batch", [1, 100])

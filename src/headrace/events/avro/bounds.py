@@ -83,6 +83,18 @@ class BoundedWalk:
         except MalformedError as error:
             return error.reason, f"{_field(path)} {error.words}"
 
+    def end(self, values: bytes, start: int) -> int:
+        """Returns where the value that begins at ``start`` ends.
+
+        Raises:
+            MalformedError: if it does not fit its schema, or must not be read.
+        """
+        cursor = _Cursor(values, start)
+        refused = self._walk(cursor, [""])
+        if refused:
+            raise MalformedError(refused[1], refused[0])
+        return cursor.position
+
     def _walk(self, cursor: _Cursor, path: list[_Label]) -> Rejection | None:
         # A stack of its own: this one does not end where Python's does.
         stack: list[Iterator[_Part]] = [iter((("", self._schema),))]

@@ -187,6 +187,22 @@ class AvroReader:
             refused = "trailing-data", f"{rest} bytes follow the value that its schema describes"
         return refused or text
 
+    def json_texts(self, values: bytes, count: int) -> list[tuple[bytes, bytes | Rejection]]:
+        """Returns values that follow each other, each with its JSON text or why there is none.
+
+        Raises:
+            MalformedError: if there are not so many: nothing else says where one ends.
+        """
+        if count > len(values):
+            raise MalformedError(f"{len(values)} bytes can't hold {count} records")
+        parts, end = [], 0
+        for _ in range(count):
+            begin, end = end, self._walk.end(values, end)
+            parts.append(values[begin:end])
+        if end < len(values):
+            raise MalformedError(f"{len(values) - end} bytes follow its last record")
+        return [(part, self.json_text(_ANY_HEADER + part)) for part in parts]
+
     def _read_leaf(self, schema: AvroSchema, written: bytes) -> None:
         try:
             self._read(io.BytesIO(written), prepared(schema, {}), None)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _PRODUCE = """headrace produce page-views page-views.ndjson
 my-program | headrace produce page-views --on-invalid skip"""
+_AVRO = ".avro"
 _EXITS = {"finished": OK, "rejected": INVALID, "interrupted": INTERRUPTED, "failed": FAILED}
 
 
@@ -76,7 +77,8 @@ def produce(  # noqa: PLR0913 - one for each option
     Events are checked, keyed and placed as `headrace ingest` does it, and counted when all in-sync
     replicas have them. A line that is not valid is shown with its number and the reason, and ends
     the command with 2, unless --on-invalid skip leaves it out. Ctrl-C stops reading, and waits
-    until Kafka has acknowledged the events that were sent; a second one stops at once.
+    until Kafka has acknowledged the events that were sent; a second one stops at once. A FILE whose
+    name ends with .avro is an Avro container file, and each of its records is a line.
     """
     from headrace.cli.view import Stopping
     from headrace.ingest.producing.produce import ProduceOptions, produce_lines
@@ -85,8 +87,15 @@ def produce(  # noqa: PLR0913 - one for each option
     declared = session.project.topics
     if topic not in declared:
         raise unknown("topic", topic, declared)
+    is_avro = file.suffix == _AVRO
+    if is_avro and (unchecked or declared[topic].event is None):
+        raise click.UsageError("an Avro file needs a topic with an event class, and no --unchecked")
     options = ProduceOptions(
-        skip_invalid=on_invalid == "skip", unchecked=unchecked, account=account, headers=headers
+        skip_invalid=on_invalid == "skip",
+        unchecked=unchecked,
+        account=account,
+        headers=headers,
+        is_avro=is_avro,
     )
     log_to_file(session)
     with (

@@ -13,12 +13,14 @@ from typing import Literal, TypeAlias
 
 from headrace.errors import LinkTargetError, TopicMissingError
 from headrace.events import BYTE_ORDER_MARK
+from headrace.events.avro.container import ContainerRecord, container_records
 from headrace.ingest.events.validation import Accepted, largest_message
 from headrace.ingest.http.problem import ProblemDetails
 from headrace.ingest.producing.event_producer import Headers, TopicCheck
 from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
 from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.write.counting_producer import CountingProducer
+from headrace.model import EventSchema
 from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 
@@ -42,12 +44,14 @@ class ProduceOptions:
         unchecked: send each line as it is, valid or not, without a key.
         account: whose events these are: their key where the topic declares none.
         headers: headers of every record.
+        is_avro: the file is a container file of Avro, and each of its records a line.
     """
 
     skip_invalid: bool = False
     unchecked: bool = False
     account: str = ""
     headers: Headers = ()
+    is_avro: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class RejectedLine:
     """A line that is no event of the topic.
 
     Attributes:
-        line: its number, from 1.
+        line: its number, from 1; of an Avro file that of the record, or of the first of a block.
         reason: a stable code, those of ``headrace ingest``.
         detail: a sentence that names the field, what it holds and what was expected.
         text: the line, as far as 200 characters.
@@ -112,6 +116,7 @@ class ProduceResult:
     failure: str = ""
 
 
+Lines: TypeAlias = Iterator[bytes | None] | Iterator[ContainerRecord]
 ObserveProduce: TypeAlias = Callable[[ProduceProgress | RejectedLine], None]
 """Called with each rejected line, and with the progress a few times a second."""
 
@@ -147,6 +152,7 @@ def produce_lines(
 
     Raises:
         LinkTargetError: if a mirror or merger writes the topic.
+        ExtraMissingError: if what reads an Avro file is not installed.
         TopicMissingError: if the topic is not in Kafka.
         EnvelopeTopicError: if the topic's records are envelopes, and lines are not ``unchecked``.
         RecordKeyMissingError: if the topic is compacted, its events hold no key, and lines are not
@@ -161,10 +167,10 @@ def produce_lines(
     # Sending to a missing topic may create it, with the defaults of the brokers.
     if not describe(config, [topic]):
         raise TopicMissingError(topic)
-    sender = CountingProducer(config, largest_message(project.topics[topic]))
-    run = _Run(project, topic, options, sender)
-    state = run.send_all(read_lines(file, stop), observe)
-    return run.answered(state, observe, stop)
+    declared = project.topics[topic]
+    run = _Run(project, topic, options, CountingProducer(config, largest_message(declared)))
+    lines = read_records(file, declared.schema, stop) if options.is_avro else read_lines(file, stop)
+    return run.answered(run.send_all(lines, observe), observe, stop)
 
 
 def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:
@@ -199,6 +205,23 @@ def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:
         yield bytes(line)
 
 
+def read_records(
+    file: int, schema: EventSchema | None, stop: threading.Event
+) -> Iterator[ContainerRecord]:
+    """Yields the records of an Avro file to its end, or until ``stop`` is set, as lines.
+
+    A block that can't be read is one of them, and counts as many as it says that it has.
+
+    Raises:
+        ExtraMissingError: if what reads it is not installed.
+    """
+    with os.fdopen(file, "rb", closefd=False) as stream:
+        for record in container_records(stream, schema):
+            if stop.is_set():
+                return
+            yield record
+
+
 class _Run:
     """One call of :func:`produce_lines`."""
 
@@ -215,14 +238,13 @@ class _Run:
         self._lines = 0
         self._reasons: Counter[str] = Counter()
 
-    def send_all(self, lines: Iterator[bytes | None], observe: ObserveProduce) -> ProduceState:
+    def send_all(self, lines: Lines, observe: ObserveProduce) -> ProduceState:
         shown = time.monotonic()
         for line in lines:
             if line is None:
                 self._sender.poll(0)
             else:
-                self._lines += 1
-                rejected = self._send_line(line)
+                rejected = self._take(line)
                 if rejected is not None:
                     observe(rejected)
                     if not self._options.skip_invalid:
@@ -266,6 +288,17 @@ class _Run:
             tuple(lines[:MAX_NAMED_LINES]),
             failures[lines[0]] if lines else "",
         )
+
+    def _take(self, line: bytes | ContainerRecord) -> RejectedLine | None:
+        if not isinstance(line, ContainerRecord):
+            self._lines += 1
+            return self._send_line(line)
+        self._lines += line.count
+        if line.rejection is None:
+            return self._send(line.content)
+        reason, detail = line.rejection
+        self._reasons[reason] += line.count
+        return RejectedLine(line.number, reason, detail, "")
 
     def _send_line(self, line: bytes) -> RejectedLine | None:
         if self._is_raw:

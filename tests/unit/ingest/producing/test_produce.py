@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import pytest
 from confluent_kafka import KafkaError
+from tests.avro_files import block, container
 from tests.mock_brokers import PRODUCE, MockBrokers
 
 from headrace import Merger, Mirror
@@ -163,6 +164,44 @@ def test_nothing_is_sent_into_a_topic_that_a_mirror_or_merger_writes(tmp_path, t
         produce_lines(
             project, topic, 0, ProduceOptions(), observe=lambda _: None, stop=threading.Event()
         )
+
+
+AVRO = {
+    "type": "record",
+    "name": "View",
+    "fields": [
+        {"name": "event_id", "type": "string"},
+        {"name": "page", "type": ["string", "long"]},
+    ],
+}
+
+
+def avro_views(*pages):
+    return [{"event_id": f"e-{number}", "page": page} for number, page in enumerate(pages)]
+
+
+def test_records_of_an_avro_file_are_sent_as_events_of_the_topic(produce, sent):
+    file = container(AVRO, avro_views("/", "/docs"), avro_views("/"), codec="deflate")
+    result, _ = produce(file, is_avro=True)
+    assert (result.state, result.lines, result.sent) == ("finished", 3, 3)
+    assert [json.loads(value) for value in sent[:2]] == [
+        {"event_id": "e-0", "page": "/"},
+        {"event_id": "e-1", "page": "/docs"},
+    ]
+
+
+def test_a_record_and_a_block_that_can_not_be_read_are_rejected_with_their_place(produce):
+    good = container(AVRO, avro_views("/"))
+    file = good + block(AVRO, avro_views("/", "/"), count=3) + block(AVRO, avro_views("/", 7, "/"))
+    result, observed = produce(file, is_avro=True, skip_invalid=True)
+    damaged, unfit = (event for event in observed if isinstance(event, RejectedLine))
+    assert (damaged.line, damaged.reason) == (2, "damaged-block")
+    assert f"the block at byte {len(good)}, of 3 record(s)" in damaged.detail
+    assert (unfit.line, unfit.reason) == (6, "wrong-type")
+    assert (result.state, result.lines, result.sent, result.rejected) == ("finished", 7, 3, 4)
+    assert result.reasons == {"damaged-block": 3, "wrong-type": 1}
+    result, _ = produce(file, is_avro=True)
+    assert (result.state, result.lines, result.sent) == ("rejected", 4, 1)
 
 
 def test_unchecked_lines_are_sent_as_they_are(produce):
