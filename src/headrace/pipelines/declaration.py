@@ -63,8 +63,8 @@ class Pipeline(DeclaredValue):
         steps: functions applied in turn; the first takes one DataFrame per source.
         limits: when a batch closes.
         dead_letter_limit: when bad records stop the pipeline.
-        allowed_lateness: an event is late whose event time lies longer ago than this before what
-            its partition had reached with earlier batches.
+        allowed_lateness: an event is late if its event time is more than this before the event time
+            that earlier batches of its partition had reached.
         late_data: where late events go: :class:`LateData`, or a sink, which is their side table.
             :mod:`headrace.pipelines.late_data` has the contract.
         version: written to dead letters, so that letters of a fixed version can be distinguished.
@@ -148,7 +148,7 @@ class Pipeline(DeclaredValue):
 
     @property
     def side_table(self) -> Sink | None:
-        """The sink of events that take no part: late ones, or those that a join has not matched."""
+        """The sink of late events, or of those that a join has not matched."""
         beside = self.late_data if self.join is None else self.join.unmatched
         return beside if isinstance(beside, Sink) else None
 

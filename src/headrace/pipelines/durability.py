@@ -1,4 +1,4 @@
-"""Warns of pipelines whose settings are allowed by themselves, and together lose records."""
+"""Warns of pipelines whose settings are each valid, and lose records in combination."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
 
 
 def _lateness_of_steps(pipeline: Pipeline) -> Iterator[Fault]:
-    """Warns of events that a step with state may not take: they are dead letters, or dropped."""
+    """Warns of events that a step with state may reject: they are dead letters, or dropped."""
     transforms = (step for step in pipeline.steps if isinstance(step, Transform))
     # The first one sets the watermark of all.
     step = next(

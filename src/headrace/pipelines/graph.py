@@ -64,7 +64,7 @@ class Graph:
     is_join: bool
 
     def figures(self) -> dict[str, int | str]:
-        """Returns what happens in both sinks beside the batches: numbers added, texts joined."""
+        """Returns the figures of both sinks beside the batches; numbers of one name are added."""
         figures = dict(self.sink.figures())
         for name, value in (self.side_table.figures() if self.side_table else {}).items():
             before = figures.get(name)
@@ -83,6 +83,7 @@ class Graph:
     @property
     def keeps_state(self) -> bool:
         """Whether it remembers anything of earlier batches."""
+        # A join of sources keeps its own state, which Spark's plan does not show.
         return self.is_join or keeps_state(self.manifests)
 
 
@@ -94,7 +95,7 @@ def build(
     start: Start | None,
     on_batch: Callable[[BatchResult], None],
 ) -> Graph:
-    """Puts the pipeline together; nothing runs yet.
+    """Builds the query of the pipeline; nothing runs yet.
 
     ``start``, when given, overrides where the sources declare that they begin.
 
@@ -104,7 +105,9 @@ def build(
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    # Opened first: the specs of the sources carry its writers to the read tasks.
     side_driver = _open_side_table(pipeline, context)
+    # If the main sink can't be opened, the side table must not stay open.
     with ExitStack() as opened:
         if side_driver is not None:
             opened.callback(side_driver.close, 0.0)
@@ -113,6 +116,7 @@ def build(
         stepped = None if pipeline.is_fused else guarded_rows(spark, pipeline, specs, join)
         schema = row_schema(specs[0]) if join is None else join.row_schema()
         if stepped is not None:
+            # The ledger's column is taken off before rows reach the sink.
             schema = to_arrow_schema(stepped.rows.drop(LINEAGE).schema, timezone="UTC")
         sink = pipeline.sink.open(context.of_sink(pipeline, pipeline.sink), schema)
         opened.pop_all()  # both sinks are open now, and Graph.close closes them
@@ -146,6 +150,8 @@ def _specs(
     side_driver: SinkDriver | None,
 ) -> list[SourceSpec]:
     """Returns the topics as the pipeline reads them, with what happens to their late events."""
+    # In a join, the side table takes unmatched events, which are known only after the join: tasks
+    # that read a topic must not write to it.
     rule = LateRule(
         allowed_us=microseconds(pipeline.allowed_lateness),
         to_dead_letters=pipeline.late_data is LateData.DEAD_LETTER,
@@ -198,6 +204,7 @@ def _ledger(
 ) -> Ledger | PausedLedger:
     folder = LedgerFolder(context.lake, pipeline.name, context.storage)
     if spec.ledger is None:
+        # It writes no entry, and deletes those that would be taken for entries of this checkpoint.
         return PausedLedger(folder, checkpoint.number)
     topics = [source.topic for source in pipeline.counted_sources]
     side_table = pipeline.side_table

@@ -249,6 +249,7 @@ def _running_steps(pipeline: Pipeline, specs: Sequence[SourceSpec]) -> Iterator[
             yield step
             continue
         running = step.with_reader(reader)
+        # Other steps do not get the column, so they have nothing to report by.
         if specs[0].adds_lineage and running.keeps_lineage:
             drops = pipeline.late_data is LateData.DROP
             running = running.with_ledger(StepLedger(staging, number, topics, drops))
@@ -264,6 +265,7 @@ def _with_watermark(
     dropped. The condition names the event time because Spark pushes a filter that does not below
     the watermark, where a heartbeat would never be seen.
     """
+    # Several sources share one watermark: the slowest, so an idle one must not stop it.
     ticks = spec.planning.heartbeat_after_us > 0
     if spec.decoding.event_time is None or not (ticks or source.watermark is not None):
         return rows

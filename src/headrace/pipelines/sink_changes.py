@@ -113,7 +113,7 @@ def _changes(
     try:
         return _refusable(settings, pipeline, sink, metadata, sink.changes)
     except (ExtraMissingError, SinkError, ServerStartError, OSError) as error:
-        return [SinkChange(pipeline.name, sink.label, f"can't be looked at: {error}")]
+        return [SinkChange(pipeline.name, sink.label, f"can't be inspected: {error}")]
 
 
 def _refusable(

@@ -1,4 +1,4 @@
-"""How a pipeline is doing, counted at the end of each batch."""
+"""The status of a pipeline, updated at the end of each batch."""
 
 from __future__ import annotations
 

@@ -83,9 +83,9 @@ def _compacted(compacted: Compacted, screen: Screen) -> None:
 def _checkpoint(result: PipelineCheckpoint, screen: Screen) -> None:
     standing = result.standing
     where = standing.checkpoint or "none yet"
-    begins = f", begins at {standing.start}" if standing.start and not standing.begun else ""
+    start_note = f", begins at {standing.start}" if standing.start and not standing.begun else ""
     name = escape(result.pipeline)
-    screen.out.print(f"[bold]{name}[/]: checkpoint {escape(where)}{begins}")
+    screen.out.print(f"[bold]{name}[/]: checkpoint {escape(where)}{start_note}")
     positions = table("partition", "table", "committed", "earliest", "latest")
     for position in standing.positions:
         offsets = (position.table, position.committed, position.earliest, position.latest)

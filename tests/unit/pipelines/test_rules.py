@@ -155,7 +155,7 @@ def metric(name, meaning="rows"):
 @pytest.mark.parametrize(
     ("metrics", "message"),
     [
-        (("odd_rows",), "metric 'odd_rows' is none"),
+        (("odd_rows",), "metric 'odd_rows' is not a Metric"),
         ((metric("odd-rows\n"),), "metric 'odd-rows\\n': Prometheus takes no such name"),
         ((metric(""),), "metric '': Prometheus takes no such name"),
         ((metric("rows_in"),), "metric 'rows_in' is one of every pipeline"),

@@ -111,7 +111,7 @@ def test_a_lake_that_can_not_be_looked_at_refuses_nothing(settings):
     log.write_text("no log")
     (change,) = changes(settings, View)
     assert not change.is_refused
-    assert change.detail.startswith("can't be looked at: ")
+    assert change.detail.startswith("can't be inspected: ")
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def test_apply_needs_the_extras_of_targets_that_it_makes_before_it_connects(
         apply_plan(LoadedProject(settings, (PIPELINE,)))
 
 
-UNREACHABLE = "can't be looked at"
+UNREACHABLE = "can't be inspected"
 
 
 @pytest.mark.parametrize(

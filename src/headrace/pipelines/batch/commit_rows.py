@@ -1,4 +1,4 @@
-"""The commit of a batch's rows, without those that the sink rejects only now."""
+"""The commit of a batch's rows, without those that the sink rejects at the commit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def commit_rows(
         SinkError: if nothing is committed, or it is not known whether it was.
     """
     done = sink.commit(pieces, transaction, watermark_us)
-    # It ends: each round rejects or drops a row at least.
+    # The loop terminates: each round rejects or drops at least one row.
     while isinstance(done, CommitRejection):
         pieces = done.pieces
         # Nothing is committed, and the next attempt of the batch brings pieces of its own.

@@ -169,7 +169,10 @@ class BatchCommitter:
         if planned is not None and is_done:
             self._positions.check_end(planned)
         elif planned is not None:
+            # For its errors: Spark repeats the batch, and the repeat skips what the sink holds.
             self._positions.holds(planned)
+        # The feedback of the last run is of one of these two batches, if the checkpoint was not
+        # restored.
         ends = {}
         if planned is not None:
             ends[planned.batch_id] = _offsets(planned.ends)
@@ -239,7 +242,7 @@ class BatchCommitter:
         return known | live_positions(KafkaCluster(self._client), new)
 
     def _passed_over(self, frame: DataFrame, planned: PlannedBatch) -> Manifest:
-        """Skips a batch that the sink has committed; its steps run again for their state alone."""
+        """Skips a batch that the sink has committed; its steps run again only for their state."""
         # Collecting runs the tasks. On the fused path that would only read and write the batch
         # again.
         if not self._pipeline.is_fused:
@@ -255,7 +258,7 @@ class BatchCommitter:
         """
         reports = [*manifest.reports, *self._staging.take(planned.ranges)]
         missing = missing_ranges(planned.ranges, reports)
-        # What a join gave of a range is known to its own task alone.
+        # Only the task itself knows what a join made of a range.
         if missing and not self._pipeline.is_fused and self._pipeline.join is None:
             _LOG.warning(
                 "%s: a step has not read %d of its input ranges to their ends, %s first; they are "
@@ -265,6 +268,7 @@ class BatchCommitter:
                 missing[0],
             )
             partial = [read for read in reports if any(map(read.range.within, missing))]
+            # Their ranges are read again, and late events would be in the side table twice.
             self._discard_side_table(partial)
             reports = [read for read in reports if read not in partial]
             reports += self._rereading.reports(missing, planned.ends)
@@ -291,8 +295,7 @@ class BatchCommitter:
         with cleaning_up_after_failure(
             partial(self._sink.discard, manifest.pieces), partial(self._discard_side_table, reports)
         ):
-            # Before any is written: a producer that has turned bad must not fill the dead-letter
-            # topic.
+            # Checked before any is written: a faulty producer must not fill the dead-letter topic.
             self._limit.check(reports, manifest.dead, manifest.omitted)
             self._limit.check_steps(steps)
             self._write_dead(dead, planned)
@@ -361,6 +364,7 @@ class BatchCommitter:
             return transaction
         positions, ends = planned.ends[topic].partitions, self._state.view(topic).latest
         reached_us = event_time_reached(positions, ends, feedback.event_us(topic))
+        # A sink without positions has no place for this.
         if reached_us is None or not transaction.metadata:
             return transaction
         until = complete_until(reached_us, self._pipeline.allowed_lateness)
@@ -451,6 +455,7 @@ class BatchCommitter:
         """Leaves for the planner of a join which events wait."""
         waiting = {p: counts.oldest_waiting_us for p, counts in joined.items()}
         if waiting:
+            # Partitions that the batch has not read keep what is known of them.
             known = self._state.waiting(self._checkpoint.uri)
             self._state.write_waiting(self._checkpoint.uri, known | waiting)
 

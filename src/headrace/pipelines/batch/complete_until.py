@@ -31,7 +31,7 @@ def event_time_reached(
 
 
 def complete_until(reached_us: int, allowed: timedelta) -> datetime:
-    """Returns the event time before which only late events are still to come; from the year 1 on.
+    """Returns the event time before which only late events may still come; from the year 1 on.
 
     Args:
         reached_us: the event time that the topic has reached.

@@ -10,12 +10,12 @@ from headrace.model import DeadLetter
 
 
 class DerivedLetters:
-    """The derived dead letters of the batch that is being tried, over the restarts of its query.
+    """The derived dead letters of the current batch, kept over the restarts of its query.
 
     The dead letter of a record is found in its topic by the record's offset, and is not written
-    again. A derived one has no offset. While a database is unreachable, its batch is tried every
-    few seconds for as long as that takes, so what was written for it is remembered here. What a
-    killed process has written is not: the next one writes the letters of one batch again.
+    again. A derived one has no offset. While a database is unreachable, its batch is retried every
+    few seconds, so what was written for it is remembered here. What a killed process has written is
+    not remembered: the next one writes the letters of one batch again.
 
     Memory: 16 bytes and a count for each different letter of one batch.
     """
@@ -26,7 +26,7 @@ class DerivedLetters:
         self._left: Counter[bytes] = Counter()
 
     def begin(self, checkpoint: str, batch_id: int) -> None:
-        """Begins an attempt of a batch; those of the batch before can't come again."""
+        """Starts an attempt of a batch; the letters of the batch before can't recur."""
         if self._batch != (checkpoint, batch_id):
             self._batch, self._written = (checkpoint, batch_id), Counter()
         # Rows can be equal, and a sink rejects some when tasks write and some when it commits: each

@@ -14,8 +14,8 @@ from headrace.kafka.client.offsets import commit_offsets
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.pipelines")
-# Batches may come ten times a second, and what is wrong (an ACL, another subscriber) lasts until an
-# operator acts: a line a minute shows that it lasts, and leaves the log readable.
+# Batches may come ten times a second, and the cause (an ACL, another subscriber) lasts until an
+# operator acts: a line a minute shows that it lasts, and keeps the log readable.
 _WARN_INTERVAL_SECONDS = 60.0
 
 

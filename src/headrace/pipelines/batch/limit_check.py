@@ -14,7 +14,7 @@ from headrace.pipelines.source.staging import StepReport
 from headrace.sinks.api import RejectedValues
 
 _LESS_BEHIND = (
-    "Declare `late_data=LateData.DROP` if these rows are worth nothing, or a longer `within`, or "
+    "Declare `late_data=LateData.DROP` if you do not need these rows, or a longer `within`, or "
     "`Source(watermark=...)`, so that fewer come behind."
 )
 
@@ -53,7 +53,7 @@ class LimitCheck:
             raise self._too_many_bytes(rows, "a task of one batch", _first((), derived))
 
     def check_steps(self, steps: StepReport) -> None:
-        """Looks at rows behind the watermark, which do not count against the limit.
+        """Checks rows behind the watermark, which do not count against the limit.
 
         Raises:
             DeadLetterLimitError: if they can't be carried.
@@ -72,8 +72,8 @@ class LimitCheck:
     def count_rejected(self, rows: Sequence[RejectedValues], records: int) -> None:
         """Counts rows that the sink's commit has rejected, as a share of the batch's records.
 
-        The records were counted before, when nothing was known of these rows: their window may have
-        ended since. So they are counted a second time, and stand for a window of their own.
+        The records were counted before these rows were rejected, and their window may have ended
+        since. So they are counted a second time, in a window of their own.
 
         Raises:
             DeadLetterLimitError: if too many are bad.

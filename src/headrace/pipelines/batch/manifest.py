@@ -97,7 +97,7 @@ def write_rows(
     tasks: int = 1,
     tally: SinkTally[Any] | None = None,
 ) -> pa.Table:
-    """Writes a task's rows; whatever goes wrong, what was written is removed again.
+    """Writes a task's rows; removes what was written if anything fails.
 
     A row that the sink can't take becomes a dead letter of topic ``origin`` that holds the row as
     JSON: after a Spark step it is not known which record it came from. The driver collects these
@@ -112,7 +112,7 @@ def write_rows(
     # WriterFactory promises ids that sort as the tasks read: the last row of a key wins an upsert.
     writer = writers(f"{task:08x}{uuid.uuid4().hex[:24]}")
     bad = BadRecords(DeadLetterLimit(), tasks)
-    # Also where the task is killed: what it wrote must not stay behind.
+    # Also if Spark kills the task: the files that it wrote must not stay.
     with cleaning_up_after_failure(writer.abort):
         for table in _regrouped(tables):
             with gc_paused():

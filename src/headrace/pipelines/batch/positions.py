@@ -92,6 +92,8 @@ class CheckpointIds:
     def caught_up_at(self, offsets: Mapping[str, SourceOffset]) -> dict[str, int]:
         """Returns the version that says when all records had been read, if that matters."""
         times = [offset.caught_up_ms for offset in offsets.values() if offset.caught_up_ms > 0]
+        # Of several topics, the one that was caught up longest ago decides which deletes may be
+        # missed.
         return {self.caught_up: min(times)} if times else {}
 
     def check_newest(self, newest: int | None) -> None:
@@ -144,7 +146,7 @@ def reprocess_command(pipeline: str, times: str = "--from ... --to ...") -> str:
 class TablePositions:
     """Compares the batches of one checkpoint with what its table records.
 
-    The table is read once, with the first batch of a run. After that its transactions fail if
+    The table is read once, with the first batch of a run. From then on a transaction fails if
     another writer has committed.
 
     Args:
@@ -206,6 +208,7 @@ class TablePositions:
         """What the transaction of a batch records; the first one of a checkpoint, all positions."""
         ids, recorded = self._ids, self._known(planned)
         names = ids.partitions(planned.ends)
+        # Only positions that change: a batch of few partitions stays a small commit.
         moved = {
             partition: at
             for partition, at in planned.positions.items()

@@ -59,7 +59,7 @@ class Join:
     an id twice        the first earlier event that was read counts. The same bytes again are
                        counted; other bytes are a dead letter with reason ``conflicting-key``. With
                        :attr:`Match.LAST` a key has many events
-    too late           an earlier event that is read after later ones have given it up is kept for
+    too late           an earlier event that is read after the wait of a later one is kept for
                        others; a later event that is older than all that is kept is unmatched
     a crash            repeats what its sink repeats: nothing in one that is exactly once, rows of
                        the last batch in one that is at least once. The state is in the checkpoint
@@ -77,8 +77,8 @@ class Join:
     for ``within``, later ones only while they wait.
 
     Attributes:
-        later: the topic whose events ask, such as clicks.
-        earlier: the topic whose events are asked for, such as impressions.
+        later: the topic whose events refer to earlier ones, such as clicks.
+        earlier: the topic whose events are referred to, such as impressions.
         on: field of the later event, and field of the earlier one with the same value. Both are
             texts or both are integers, and never null.
         column: of the rows, for the earlier event: a struct, null where there is none.
@@ -136,7 +136,7 @@ class Join:
             "join_state_bytes",
             "bytes",
             "durable files of the earlier events that a `Join` keeps, in its checkpoint",
-            "rising for ever: event time stands still. A shorter `within` keeps less, in a"
+            "rising without end: event time does not advance. A shorter `within` keeps less, in a"
             " checkpoint that starts over",
         ),
         Metric(

@@ -41,8 +41,8 @@ class JoinWindow:
         Later events may be late by twice ``wait``: such a one needs those of ``within`` before it.
 
         Args:
-            reached_us: the smaller of the event clocks of both topics, as far as the planner lets
-                them go apart.
+            reached_us: the smaller of the event clocks of both topics, which the planner lets
+                diverge no further.
         """
         return max(0, reached_us - self.within_us - 2 * self.wait_us)
 
@@ -95,7 +95,7 @@ class Matcher(abc.ABC):
 
     Attributes:
         accepted: earlier events of the batch that later ones may refer to.
-        conflicting: those whose key was there with other bytes.
+        conflicting: those whose key was there before with other bytes.
         repeated: those that were there with the same bytes.
     """
 
@@ -144,11 +144,13 @@ class IdMatcher(Matcher):
         # By its first event: of those with the same key, the last one that is put in counts.
         first = dict(zip(reversed(earlier.keys), range(len(earlier) - 1, -1, -1), strict=True))
         is_first, is_conflicting = np.ones(len(earlier), np.bool_), np.zeros(len(earlier), np.bool_)
+        # Nearly every batch has only new keys, and skips the loop over its events.
         if before.keys() & first.keys() or len(first) < len(earlier):
             for i, key in enumerate(earlier.keys):
                 is_first[i] = first[key] == i and key not in before
         for i in np.flatnonzero(~is_first).tolist():
             event = earlier[i]
+            # The first event that was read counts: that of an earlier batch, or else of this one.
             other = before.get(event.key) or earlier[first[event.key]]
             is_conflicting[i] = other.value != event.value
         self._earlier, self._first, self._before = earlier, first, before

@@ -26,7 +26,7 @@ class JoinPosition:
         earlier: next offset of the topic whose events come first.
         later: next offset of the other topic.
         clock_us: event time up to which the earlier topic has been read.
-        horizon_us: earlier events before it are forgotten: no later one asks for them any more.
+        horizon_us: earlier events before it are deleted: no later one can match them any more.
     """
 
     earlier: int
@@ -45,8 +45,8 @@ class JoinOffset:
     """Position in every partition of both topics.
 
     Attributes:
-        later: position in the topic whose events ask.
-        earlier: position in the topic whose events are asked for.
+        later: position in the topic whose events refer to earlier ones.
+        earlier: position in the topic whose events are referred to.
         clock_us: by partition, the time that the earlier topic has passed.
         horizon_us: by partition, the time before which earlier events are forgotten.
         moved_ms: by topic and partition (``clicks/0``), when a batch last took records of it.

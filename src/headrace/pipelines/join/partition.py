@@ -12,9 +12,9 @@ not read                   passed its time and ``wait``; until then it waits
                            ``wait``; until then it waits
 ========================== ===================================================================
 
-With ``Match.ID`` the first event read of a key counts. Another one with the same bytes is a
-duplicate; one with other bytes is *conflicting*, and rejected. Offsets decide which one is
-first, so it is the same in every repeat of a batch.
+With ``Match.ID`` the first event read of a key counts. A second one with equal bytes is a
+duplicate; one with other bytes is *conflicting*, and rejected. Offsets decide which one is first,
+so it is the same in every repeat of a batch.
 
 Every batch looks at events by what its positions say, never by what an index happens to hold:
 events of the earlier topic from its start on that an index has, and slices of time before its
@@ -96,6 +96,7 @@ class JoinPartition:
         self._folder.delete_obsolete(start, before)
         since_us = slice_of(start.horizon_us, self._slice_us) * self._slice_us
         began = time.monotonic()
+        # The index is this machine's: another one may have run the batches since its last use.
         rebuilt = self._folder.load(self._index, before, start)
         rebuild_ms = int((time.monotonic() - began) * 1000) if rebuilt else 0
         # Before it takes events, which may stand in for some that an older checkpoint still needs.
@@ -105,6 +106,7 @@ class JoinPartition:
         result = matcher.match(before.waiting, end.clock_us)
         first_after = slice_of(end.horizon_us, self._slice_us)
         lasts = matcher.accepted.times_us >= first_after * self._slice_us
+        # Events that no later batch can match are not written at all.
         kept = matcher.accepted.where(lasts)
         segments = dict(before.segments) | self._added(kept, start, end)
         after = self._written(before, segments, result.waiting, end)

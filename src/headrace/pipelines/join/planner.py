@@ -1,11 +1,11 @@
-"""Decides on the driver which offsets of two topics a batch of a join takes, and how far time is.
+"""Decides on the driver which offsets of two topics a batch of a join takes, and their event time.
 
 **Time.** The clock of a partition of a topic is its event clock
 (:mod:`headrace.pipelines.late_data`). Where the last look at the topic has found it read to its
-end, the wall clock from when it last moved to that look is added: an idle topic does not hold up
-what waits for it, and one that can't be looked at does. Where a run ends at what the topics hold
-when it begins, the wall clock ends there, too. A partition that never had an event goes by
-its counterpart of the other topic.
+end, the wall clock from when it last moved to that look is added: an idle topic does not delay
+events that wait for it, and an unreachable one does. Where a run ends at what the topics hold when
+it begins, the wall clock ends there, too. A partition that never had an event goes by its
+counterpart of the other topic.
 
 **Partitions.** One that only one of the topics has is not read: it waits for its counterpart, where
 it began.
@@ -63,7 +63,7 @@ class JoinPlanner:
         self._stopped_ms: int | None = None
 
     def initial_offset(self) -> JoinOffset:
-        """Position of the first batch; the same again when that batch is replayed."""
+        """Position of the first batch; identical when that batch is replayed."""
         return JoinOffset(self._later.initial_offset(), self._earlier.initial_offset())
 
     def stop_at_latest(self) -> None:
@@ -75,8 +75,11 @@ class JoinPlanner:
     def plan_next(self, start: JoinOffset) -> JoinOffset:
         """End of the next batch; ``start`` itself while there is nothing to do."""
         ends = {at.topic: at.partitions for at in (start.later, start.earlier)}
+        # Only if it is of the batch that ended here: a restored checkpoint must not get later
+        # clocks.
         feedback = self._state.feedback_at(self._spec.files.checkpoint, ends)
         reached = self._reached(start, feedback)
+        # Decided by the last look at the topics, since this look plans the batch.
         self._hold(start, reached)
         later, earlier = self._planned(start)
         end = replace(start, later=later, earlier=earlier)
@@ -98,6 +101,7 @@ class JoinPlanner:
             (self._later, start.later, end.later),
             (self._earlier, start.earlier, end.earlier),
         ):
+            # A topic that does not move has no ranges, so it need not be looked at.
             if begin.partitions != until.partitions:
                 for read in planner.tasks(begin, until):
                     if read.range is not None:
@@ -125,6 +129,7 @@ class JoinPlanner:
 
     def _is_due(self, start: JoinOffset, reached: Mapping[int, Reached]) -> bool:
         """Whether the time alone ends the wait of an event, or may: it is not known at a start."""
+        # None: no event waits. A missing partition is not known yet, so an event of it may be due.
         waiting = self._state.waiting(self._spec.files.checkpoint)
         return any(
             (oldest_us := waiting.get(p, 0)) is not None
@@ -157,6 +162,7 @@ class JoinPlanner:
             looked_ms = min(looked_ms, self._stopped_ms)
         for p, position in at.partitions.items():
             is_read = planner.latest.get(p) == position
+            # A partition that never moved has no known idle time, so none is added to its clock.
             since_ms = moved_ms.get(f"{at.topic}/{p}", looked_ms)
             idle_us = (looked_ms - since_ms) * 1000 if is_read else 0
             ends = planner.is_at_target(p, position)
@@ -167,11 +173,13 @@ class JoinPlanner:
         """Holds the partitions of each topic that wait for the other one, or that it lacks."""
         window = self._window
         later, earlier = start.later.partitions.keys(), start.earlier.partitions.keys()
+        # Its events would only wait: the earlier ones that they name may not be read yet.
         later_ahead = {
             p
             for p, times in reached.items()
             if not times.is_earlier_read and times.later_us > times.earlier_us + window.wait_us
         }
+        # Its events would only be kept, for later ones that are not read yet.
         earlier_ahead = {
             p
             for p, times in reached.items()
@@ -189,6 +197,8 @@ class JoinPlanner:
         clock_us, horizon_us = dict(start.clock_us), dict(start.horizon_us)
         for p, times in reached.items():
             clock_us[p] = max(clock_us.get(p, 0), times.earlier_us)
+            # By the slower topic: later events that are not read yet may still need these earlier
+            # ones.
             both_us = min(times.earlier_us, times.later_us)
             horizon_us[p] = max(horizon_us.get(p, 0), self._window.horizon_us(both_us))
         moved = {

@@ -47,8 +47,8 @@ class JoinSpec:
     """A join as its planner and its tasks know it, picklable.
 
     Attributes:
-        later: the topic whose events ask.
-        earlier: the topic whose events are asked for.
+        later: the topic whose events refer to earlier ones.
+        earlier: the topic whose events are referred to.
         later_key: field of the later event.
         earlier_key: field of the earlier event that has the same value.
         column: of the rows, in which the earlier event is.
@@ -175,9 +175,9 @@ class JoinReader:
                     self._tally.sent_to_side_table(part, taken)
             unmatched = []
         for pairs in in_parts(joined.matched, unmatched):
-            going_on = joined_rows(pairs, spec.later, spec.earlier, spec.column, work.partition)
-            self._rejected += going_on.rejected
-            yield self._counted([event for event, _ in pairs], going_on)
+            forwarded = joined_rows(pairs, spec.later, spec.earlier, spec.column, work.partition)
+            self._rejected += forwarded.rejected
+            yield self._counted([event for event, _ in pairs], forwarded)
 
     def reports(self) -> list[RangeReport]:
         """What each range held; complete once ``tables`` is exhausted.

@@ -90,7 +90,7 @@ def joined_rows(
     schemas = later.decoding.schema, earlier.decoding.schema
     kind = joined_columns(*schemas, column, ()).field(column).type
     nested = of_earlier.rows.to_struct_array().combine_chunks().cast(kind)
-    rows = of_later.rows.append_column(column, nested.take(taken))
+    rows = of_later.rows.append_column(column, nested.take(indices_of_earlier))
     place = TopicPartition(later.topic, partition)
     rows = _with_metadata(rows, of_later.events, later.decoding.metadata, place)
     return replace(of_later, rows=rows)
@@ -127,10 +127,10 @@ class UnmatchedRows:
             _letter(place, of_later.events[index], row.reason, row.detail)
             for index, row in rejected.items()
         ]
-        taken = [index for index in range(rows.num_rows) if index not in rejected]
+        accepted = [index for index in range(rows.num_rows) if index not in rejected]
         return DecodedEvents(
-            rows.take(taken) if rejected else rows,
-            [of_later.events[index] for index in taken],
+            rows.take(accepted) if rejected else rows,
+            [of_later.events[index] for index in accepted],
             [*of_later.rejected, *letters],
         )
 

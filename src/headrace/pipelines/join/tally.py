@@ -148,8 +148,8 @@ class LaterTally:
             what is counted of the rows.
         """
         dead = {letter.offset for letter in decoded.rejected}
-        going_on = [event for event in events if event.offset not in dead] if dead else events
-        self._tally.add(Hop.JOIN, Fate.OUT, self._columns(going_on))
+        forwarded = [event for event in events if event.offset not in dead] if dead else events
+        self._tally.add(Hop.JOIN, Fate.OUT, self._columns(forwarded))
         self._count_dead(events, dead)
         columns = self._row_columns(decoded)
         if self.sink is not None:

@@ -34,9 +34,9 @@ and a step that keeps state takes no row behind it. Such a row can't be kept. Wi
 where the step holds the event time as the source gives it against that watermark, an event behind
 it is late, too, and goes to the side table before any step. Otherwise it is taken out before the
 step (:mod:`headrace.pipelines.late_data.behind_watermark`) and becomes a dead letter
-``behind-watermark`` with the row as JSON, counted as ``behind_watermark_rows``. As of late events,
-such letters do not count against ``dead_letter_limit``, and more than 16 MiB in one task, or
-256 MiB in a batch, stop the pipeline. With ``LateData.DROP`` Spark drops it, as
+``behind-watermark`` with the row as JSON, counted as ``behind_watermark_rows``. Like those of late
+events, such letters do not count against ``dead_letter_limit``, and more than 16 MiB in one task,
+or 256 MiB in a batch, stop the pipeline. With ``LateData.DROP`` Spark drops it, as
 ``dropped_by_watermark_rows``.
 
 **Replay and restart.** The event clocks that decide about a batch are in its offset in Spark's

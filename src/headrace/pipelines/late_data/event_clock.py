@@ -37,14 +37,17 @@ class EventClock:
         if not samples:
             return self
         # A producer whose clock is ahead in all its events moves the clock to now, and no further.
-        said = min(reached(samples), planned_us)
-        # A single event may be one of a wrong clock, so it counts as far as its neighbour goes.
+        batch_us = min(reached(samples), planned_us)
+        # A single event may come from a wrong clock, so it counts no further than the batch before
+        # it.
         is_alone = sum(events for _, events in samples) < _MIN_EVENTS
         if is_alone and self.last_us is None:
-            return EventClock(self.event_us, said)
-        confirmed = min(said, self.last_us) if is_alone and self.last_us is not None else said
+            return EventClock(self.event_us, batch_us)
+        confirmed = (
+            min(batch_us, self.last_us) if is_alone and self.last_us is not None else batch_us
+        )
         newest = confirmed if self.event_us is None else max(self.event_us, confirmed)
-        return EventClock(newest, said)
+        return EventClock(newest, batch_us)
 
 
 class EventTimeSamples:

@@ -23,7 +23,7 @@ class OnTime:
     Attributes:
         rows: with the event's columns.
         records: of the rows, in their order.
-        rejected: dead letters to be, by index in the records that came in.
+        rejected: what becomes dead letters, by index in the records that came in.
         diverted: indices of the late events that went elsewhere, in the records that came in.
     """
 

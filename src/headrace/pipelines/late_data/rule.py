@@ -56,7 +56,7 @@ class LateRule:
 
 
 def time_text(time_us: int) -> str:
-    """Returns a time of microseconds since 1970 as text; as a number where Python knows no such."""
+    """Returns a time of microseconds since 1970 as text; as a number beyond Python's range."""
     try:
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)).isoformat()
     except OverflowError:

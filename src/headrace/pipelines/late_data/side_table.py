@@ -21,7 +21,7 @@ _NOTHING = CommitResult(is_new=False, rows=0)
 class SideTable:
     """Commits events of batches into the side table, once where it records positions.
 
-    Only batches with such events are committed, so the positions of the main table do not do: a
+    Only batches with such events are committed, so the positions of the main table can't serve: a
     batch is known by the number of its checkpoint and Spark's batch id.
     """
 

@@ -53,12 +53,12 @@ def breaks_of(
     for partition_id, of_partition in by_partition.items():
         for fault in _joined(_between(of_partition)):
             gap = EntryRange(*partition_id, fault.start, fault.end)
-            left = outside(known_otherwise, gap) if fault.is_gap else [gap]
-            result += [replace(fault, start=part.start, end=part.end) for part in left]
+            parts = outside(known_otherwise, gap) if fault.is_gap else [gap]
+            result += [replace(fault, start=part.start, end=part.end) for part in parts]
     for gap in planned:
         name = f"{gap.topic}/{gap.partition}"
-        left = outside([*ranges, *known_otherwise], gap)
-        result += [Break(name, part.start, part.end, is_gap=True) for part in left]
+        parts = outside([*ranges, *known_otherwise], gap)
+        result += [Break(name, part.start, part.end, is_gap=True) for part in parts]
     return result
 
 

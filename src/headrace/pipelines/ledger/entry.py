@@ -197,6 +197,7 @@ class Span:
 
     def replaces(self, other: Span) -> bool:
         """Whether ``other`` was merged into it."""
+        # A crash may leave a merged entry beside its parts: the one of the higher level counts.
         is_higher = self.checkpoint == other.checkpoint and self.level > other.level
         return is_higher and self.first <= other.first and other.last <= self.last
 
@@ -231,6 +232,7 @@ def merged(entries: Iterable[LedgerEntry]) -> LedgerEntry:
 def joined(ranges: Iterable[EntryRange]) -> tuple[EntryRange, ...]:
     """Joins ranges that follow one another; gaps stay, and what overlaps is kept as it is."""
     result: list[EntryRange] = []
+    # Overlaps stay apart, so that a range that was read twice is seen.
     for range_ in sorted(ranges):
         if (
             result

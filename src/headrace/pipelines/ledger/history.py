@@ -1,8 +1,8 @@
 """Which entries of a ledger count: those of batches that the sink holds, also after a RESTORE.
 
-A table that was restored still records what it recorded before. So the first checkpoint after it
-keeps, in each of its entries, what the table recorded as of the version that it went back to; of
-checkpoints before, that counts.
+A restored table still records what it recorded before the RESTORE. So the first checkpoint after it
+keeps, in each of its entries, what the table recorded as of the restored version; for earlier
+checkpoints, that counts.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def read_history(
     numbers.update(range(1, versions([newest]).get(newest, 0) + 1))
     held = _Held(pipeline, numbers, versions)
     entries = folder.counted(held.done)
+    # A restored table has fewer batches than the checkpoints say: their entries count no more.
     if held.end_at_restores(entries):
         entries = folder.counted(held.done)
     parts = ReprocessedFolder(lake, pipeline, options)

@@ -216,7 +216,7 @@ class _PipelineReconciliation:
         name = CheckpointIds(self._pipeline.name, newest.checkpoint).batch
         if self._side_rows.versions([name]).get(name, -1) > newest.last:
             return Recount(
-                failure=f"{sink.label} has rows of a batch that the sink does not hold yet: ask "
+                failure=f"{sink.label} has rows of a batch that the sink does not hold yet: try "
                 "again when the pipeline has committed it"
             )
         return recount(self._side_rows, rule)

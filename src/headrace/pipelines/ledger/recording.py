@@ -176,7 +176,7 @@ class Ledger:
         self._folder.write(self._entry)
 
     def committed(self, batch_id: int) -> None:
-        """Merges entries from time to time; where that fails it is tried after the next batch."""
+        """Merges entries from time to time; if that fails, retries after the next batch."""
         if self._entry is None or self._entry.last != batch_id:
             return  # the batch has read nothing, so it has no entry
         try:
@@ -217,7 +217,7 @@ class Ledger:
         return (planned.planned_ms * 1000 + self._latest_ahead_us) // 1_000_000
 
     def _into_steps(self, lines: Iterable[LedgerLine]) -> Iterator[LedgerLine]:
-        """Lines for what went into steps that do not say what becomes of it."""
+        """Lines for events that went into steps which do not report their fate."""
         for line in lines:
             if (line.key.hop, line.key.fate) == (self._rows.come_from, Fate.OUT):
                 yield replace(line, key=replace(line.key, hop=Hop.STEPS, fate=Fate.UNKNOWN))

@@ -4,8 +4,8 @@ An entry is written before the commit of its part, under the part's number, and 
 records a number as high. It lies beside the entries of batches and adds nothing to their sums: most
 of its events were counted when a batch read them. A part is of offsets that were all read before,
 by batches or other parts, or of offsets that were not. The rows of the latter must be in the table,
-as those of batches, and their offsets are no gap. What the former changed in the table is looked at
-where a recount finds other rows than that.
+as those of batches, and their offsets are no gap. What the former changed in the table is compared
+where a recount finds other rows.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ class LedgerKey:
         hop: of the events.
         fate: what became of them there.
         window: start of their window, in seconds since 1970; None: no event time is known.
-        topic: they were read from.
-        partition: they were read from; -1: it is not known.
+        topic: that they were read from.
+        partition: that they were read from; -1: it is not known.
     """
 
     hop: Hop

@@ -44,7 +44,7 @@ class WindowSums:
         return _sum(sums for key, sums in window.items() if (key.hop, key.fate) == (hop, fate))
 
     def ended(self, fate: Fate, start: int | None) -> int:
-        """Returns how many events ended so; those that leave a hop for the next one have not."""
+        """Returns how many events ended with this fate, without those that pass to the next hop."""
         if fate is Fate.WAITING:
             return self.waits(start)
         hops = (Hop.SINK,) if fate is Fate.OUT else (Hop.READ, Hop.JOIN, Hop.STEPS, Hop.SINK)
@@ -69,7 +69,7 @@ class WindowSums:
 
         read = _sum(of(Hop.READ, fate) for fate in FATES)
         yield from _difference(Hop.READ, of(Hop.READ, Fate.IN), read, name)
-        going_on = of(Hop.READ, Fate.OUT)
+        forwarded = of(Hop.READ, Fate.OUT)
         if self._is_join:
             joined = _sum(of(Hop.JOIN, fate) for fate in FATES)
             yield from _difference(Hop.JOIN, going_on, joined, name)
@@ -80,8 +80,15 @@ class WindowSums:
             going_on = of(Hop.JOIN, Fate.OUT)
         came = of(Hop.SINK, Fate.IN)
         dropped = _sum(of(Hop.STEPS, fate) for fate in FATES)
-        yield from _difference(self._before_sink, going_on, came + dropped, name)
+        yield from _difference(self._before_sink, forwarded, came + dropped, name)
         yield from _difference(Hop.SINK, came, _sum(of(Hop.SINK, f) for f in FATES), name)
+
+    def _of_state(self, start: int | None, partition: TopicPartition) -> Iterable[Imbalance]:
+        """Compares events whose wait has not ended with those that wait in the state."""
+        key = LedgerKey(Hop.JOIN, Fate.WAITING, start, partition.topic, partition.partition)
+        waited = self._waited.get(key, Sums()) + self._windows[start].get(key, Sums())
+        held = self._waiting.get(key, Sums())
+        yield from _difference(Hop.JOIN, waited, held, f"{partition.topic}/{partition.partition}")
 
 
 def _sum(sums: Iterable[Sums]) -> Sums:

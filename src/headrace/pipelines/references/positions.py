@@ -49,5 +49,5 @@ def _local_property(name: str) -> str:
     task = TaskContext.get()
     value = None if task is None else task.getLocalProperty(name)
     if value is None:
-        raise RuntimeError("looked up outside of a batch of a pipeline")
+        raise RuntimeError("a lookup outside of a batch of a pipeline")
     return str(value)

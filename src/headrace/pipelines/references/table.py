@@ -111,6 +111,7 @@ class ReferenceTable:
         Raises:
             ReferenceTooLargeError: if the table needs more memory than it may.
         """
+        # Only the newest record of each key is decoded.
         newest = {key: record for record in records if (key := record.key()) is not None}
         for key in newest:
             self._index.pop(key, None)
@@ -142,6 +143,7 @@ class ReferenceTable:
 
         if self._structs is None:
             self._structs = self._rows.to_struct_array().combine_chunks()
+        # Rows often repeat a key: each is looked up once.
         encoded = keys.dictionary_encode()
         rows = pa.array(map(self._index.get, encoded.dictionary.to_pylist()), pa.int64())
         return self._structs.take(rows.take(encoded.indices))
@@ -154,6 +156,7 @@ class ReferenceTable:
         self._rows = pa.concat_tables([self._rows, rows.select(self._spec.columns)])
         self._structs = None
         unused = self._rows.num_rows - len(self._index)
+        # Copying all rows once half of them are unused costs each change a constant time.
         if unused > max(len(self._index), self.min_unused_rows):
             self._rows = self._rows.take(pa.array(self._index.values(), pa.int64()))
             self._index = {key: row for row, key in enumerate(self._index)}
@@ -177,6 +180,7 @@ def lookup(reader: ReferenceReader, spec: ReferenceSpec) -> Lookup:
         table = None
         with raising_remote_errors():
             for keys in batches:
+                # Not before the first row: a task without rows reads nothing of the reference.
                 table = table or reader.table(spec, announced(spec.topic))
                 yield table.find(keys)
 

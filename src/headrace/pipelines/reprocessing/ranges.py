@@ -96,17 +96,17 @@ def planned_ranges(
     for p, partition in partitions.items():
         start, end = starts[p], min(ends[p], taken[p])
         removed = live.earliest[p] if p in expired else 0
-        left = max(ends[p] - max(end, start), 0)
-        if end > start or removed or left:
+        live_offsets = max(ends[p] - max(end, start), 0)
+        if end > start or removed or live_offsets:
             name = f"{partition.topic}/{p}"
-            ranges.append(PlannedRange(name, start, max(start, end), removed, left))
+            ranges.append(PlannedRange(name, start, max(start, end), removed, live_offsets))
     return ranges
 
 
 def cut_into_parts(
     ranges: Sequence[PlannedRange], unread: Sequence[OffsetRange] = ()
 ) -> list[list[OffsetRange]]:
-    """Cuts ranges into parts of at most :data:`PART_OFFSETS`, each with its share of every one.
+    """Cuts ranges into parts of at most :data:`PART_OFFSETS`, each with a share of every range.
 
     Args:
         ranges: one of each partition.
@@ -173,7 +173,7 @@ def _expired(
     )
     latest = max(firsts, key=lambda partition: times.get(partition, 1 << 62))
     text = _text(times[latest]) if latest in times else ""
-    # The first record that is left has this very time, and one before it may have had it too.
+    # The first record that is left has exactly this time, and one before it may have had it too.
     begin = _text(times[latest] + 1) if latest in times else ""
     return RangeExpiredError(f"{topic}/{latest.partition}", firsts[latest], text, begin)
 

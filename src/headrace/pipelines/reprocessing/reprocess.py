@@ -93,9 +93,14 @@ def plan_reprocessing(
     # What a RESTORE took back is left to the reset after it, which reads it again.
     store = None if recorded is None else held_positions(pipeline.name, recorded)
     live = KafkaCluster(client).live(source.topic.name)
-    taken = _taken(pipeline, store, live, KafkaCluster(client))
+    next_offsets = _next_offsets(pipeline, store, live, KafkaCluster(client))
     ranges = planned_ranges(
-        client, source.topic.name, live, request.times, taken, accept_loss=request.accept_loss
+        client,
+        source.topic.name,
+        live,
+        request.times,
+        next_offsets,
+        accept_loss=request.accept_loss,
     )
     tasks = request.tasks or max(MIN_TASKS, 2 * len(live.latest))
     plan = ReprocessPlan(
@@ -147,7 +152,7 @@ def reprocess(
     return ReprocessResult(plan, state, done)
 
 
-def _taken(
+def _next_offsets(
     pipeline: Pipeline,
     store: PositionStore | None,
     live: LivePositions,
@@ -157,17 +162,17 @@ def _taken(
     topic = pipeline.sources[0].topic.name
     if store is None:
         seen = cluster.committed(pipeline.consumer_group, topic)
-        taken = {p: at.offset for p, at in seen.items()}
+        next_offsets = {p: at.offset for p, at in seen.items()}
     else:
         latest = SourceOffset(topic, live.topic_id, live.latest, 0)
         ids = CheckpointIds(pipeline.name, newest_checkpoint(pipeline.name, store) or 0)
         positions = ids.recorded(store, {topic: latest}).positions
-        taken = {partition.partition: at for partition, at in positions.items()}
-    if not taken:
+        next_offsets = {partition.partition: at for partition, at in positions.items()}
+    if not next_offsets:
         reason = f"{pipeline.sink.label} has nothing of topic {topic} yet, as it is now"
         remedy = f"Run the pipeline first: `headrace run {pipeline.name}`."
         raise ReprocessRefusedError(pipeline.name, reason, remedy)
-    return taken
+    return next_offsets
 
 
 @contextmanager

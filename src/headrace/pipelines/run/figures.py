@@ -95,6 +95,7 @@ class RunFigures:
                 self._counted = max(self._counted, ended)
 
     def _take(self, report: Mapping[str, Any]) -> None:
+        # Operators and observations of one batch are added up first: a gauge is their sum.
         of_batch: Counter[str] = Counter()
         for operator in report["stateOperators"]:
             self._counts["duplicate_rows"] += int(

@@ -1,4 +1,4 @@
-"""How pipelines are doing that ran on this machine, from what they wrote last."""
+"""The last status that pipelines on this machine wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator reads of a pipeline: its states, pauses, batches and dead letters."""
+"""What the log says of a pipeline: its states, pauses, batches and dead letters."""
 
 from __future__ import annotations
 

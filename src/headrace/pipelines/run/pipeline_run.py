@@ -1,4 +1,4 @@
-"""One pipeline's life in a driver: started, looked at, restarted, stopped."""
+"""One pipeline's life in a driver: started, watched, restarted, stopped."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from headrace.settings import Settings
 
-# What Spark reports costs the driver a millisecond for each look; people see 0.2 s as at once.
+# Reading Spark's reports costs the driver a millisecond; to people, 0.2 s is immediate.
 POLL_INTERVAL_SECONDS = 0.2
 # How often Spark asks the planner for a batch. The planner decides how long a batch fills.
 TRIGGER = "100 milliseconds"
@@ -149,6 +149,7 @@ class PipelineRun:
                 if time.monotonic() >= deadline:
                     break
                 time.sleep(POLL_INTERVAL_SECONDS)
+            # Spark interrupts a batch that has not ended within the grace; the next run repeats it.
             query.stop()
             self._figures.take_reports(query)
             self._refresh_figures()
@@ -169,7 +170,7 @@ class PipelineRun:
             self._lock.acquire()
             if not self._has_locked:
                 self._has_locked = True
-                # In place of what a driver that was killed has left.
+                # It replaces the status that a killed driver has left.
                 with self._guard:
                     self._status.write(self.progress)
             self._forget_backlog()
@@ -180,7 +181,7 @@ class PipelineRun:
             self._update_progress(state=State.RUNNING, reason="")
 
     def _forget_backlog(self) -> None:
-        """An earlier planner saw it; it is not known until that of the next query has looked."""
+        """An earlier planner saw it; it is unknown until the next query's planner has looked."""
         state = SourceState(self._context.state)
         for source in self.pipeline.sources:
             state.forget_view(source.topic.name)
@@ -202,6 +203,8 @@ class PipelineRun:
             current = checks.checkpoint()
             graph = self._built(checks.folder.checkpoint(current), current.start)
             graph.committer.check_start()
+        # In both cases the sink may know more than the checkpoint, and its positions can replace
+        # it.
         except (CheckpointLostError, CheckpointBehindTableError) as error:
             current, graph = self._taken_over(checks, error)
         checkpoint = checks.folder.checkpoint(current)
@@ -233,6 +236,7 @@ class PipelineRun:
         storage.delete(staging, context.storage)
         context = replace(context, staging=storage.join(staging, uuid.uuid4().hex))
         graph = build(self._spark, self.pipeline, context, checkpoint, start, self._batch_ended)
+        # A start that takes over builds twice, and so does a restart: the earlier sinks are closed.
         before, self._graph = self._graph, graph
         if before is not None:
             before.close(0.0)
@@ -253,6 +257,7 @@ class PipelineRun:
             raise error
         checkpoint = checks.folder.checkpoint(CurrentCheckpoint(number, FROM_TABLE, begun=False))
         graph = self._built(checkpoint, FROM_TABLE)
+        # The state is lost with the checkpoint, and the sink does not hold it.
         if graph.keeps_state:
             raise error
         current = checks.resets.take_over(number, graph.sink)
@@ -311,11 +316,13 @@ class PipelineRun:
 
     def _end_failed(self, state: State, reason: str, error: Exception) -> None:
         self._lock.release()
+        # Released although this process continues: others may start the pipeline.
         exit_code = error.exit_code if isinstance(error, HeadraceError) else HeadraceError.exit_code
         self._update_progress(state=state, reason=reason, exit_code=exit_code)
 
     def _update_progress(self, **changes: Any) -> None:
         with self._guard:
+            # Spark's thread updates it too, at the end of each batch.
             before, self.progress = self.progress, self.progress.after(**changes)
             if not self.progress.same_as(before):
                 # Before that, the status is that of the run that has the lock.

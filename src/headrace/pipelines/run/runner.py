@@ -38,6 +38,7 @@ def run_pipelines(
         ExtraMissingError: if the extra of a topic's format is not installed.
     """
     sources = [source for pipeline in pipelines for source in pipeline.sources]
+    # Before Spark starts, which takes seconds.
     for source in sources:
         if isinstance(source.topic.record_format, Registered):
             require_extra(source.topic.record_format.extra)
@@ -95,7 +96,7 @@ class Driver:
             once: end when caught up with what the topics hold at the start. A pipeline that reads
                 what another one writes starts when that one has ended.
             observe: called about five times a second with the progress of each, on this thread.
-            stop: set it from anywhere to stop after the current batches.
+            stop: set it from any thread to stop after the current batches.
         """
         runs = [
             PipelineRun(self._spark, self._settings, pipeline, self._deployment, once=once)
@@ -103,12 +104,13 @@ class Driver:
         ]
         try:
             while not stop.is_set() and (unfinished := _unfinished(runs)):
+                # With --once, a reader that starts before its writer has ended would miss the rest.
                 for run in due(unfinished) if once else unfinished:
                     run.poll()
                 observe({run.pipeline.name: run.progress for run in runs})
                 stop.wait(POLL_INTERVAL_SECONDS if _unfinished(unfinished) else 0.0)
         finally:
-            # Whatever has ended the loop: a query that continues would hold its lock, and commit
+            # However the loop has ended: a query that continues would hold its lock, and commit
             # batches.
             for run in runs:
                 run.stop()
@@ -137,5 +139,6 @@ def _spark_settings(settings: Settings) -> SparkSettings:
     """The embedded HDFS has one DataNode, so Spark's checkpoints can have one copy."""
     if not settings.embedded_hdfs:
         return settings.spark
+    # A default: the user's own setting overrides it.
     one_copy = {"spark.hadoop.dfs.replication": "1"}
     return replace(settings.spark, config=one_copy | dict(settings.spark.config))

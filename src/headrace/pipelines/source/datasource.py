@@ -148,7 +148,7 @@ class PlannedStreamReader(
             self._planner.stop_at_latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch; the same again when it is replayed."""
+        """The tasks of a batch; identical when it is replayed."""
         with raising_remote_errors():
             work = self._tasks(self._offsets.from_json(start), self._offsets.from_json(end))
         return [InputPartition(task) for task in enumerate(work)]
@@ -170,7 +170,7 @@ class PlannedStreamReader(
 
 @functools.cache
 def _freeze_loaded_objects() -> None:
-    """Once a process: Spark collects after each task, and would go through every module loaded."""
+    """Once a process: Spark's collection after each task would visit every loaded module."""
     gc.freeze()
 
 
@@ -194,7 +194,8 @@ def _read_task(
     spec: SourceSpec, schema: StructType, task: int, work: Sequence[ReadRange]
 ) -> Iterator[pa.RecordBatch]:
     first = work[0]
-    # In the task: where the batch is in the table already, Spark runs no task, and all is well.
+    # In the task: where the table has the batch already, Spark runs no task, and nothing needs to
+    # fail.
     if first.refusal is not None:
         raise first.refusal
     if first.range is None:

@@ -33,7 +33,7 @@ def with_record_columns(
 
 
 def timestamp_ms(record: Record) -> int | None:
-    """Returns the timestamp; None if there is none, or it is beyond the calendar: other units."""
+    """Returns the timestamp; None if it is missing, or outside the calendar (other units)."""
     milliseconds = record.timestamp()[1]
     return milliseconds if 0 <= milliseconds <= _LATEST_MS else None
 

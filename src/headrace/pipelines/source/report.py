@@ -35,7 +35,7 @@ class JoinCounts:
         unmatched: later events that found none.
         conflicting: earlier events whose key was there with other values.
         repeated: earlier events that were there before.
-        waiting: later events that wait on.
+        waiting: later events that still wait.
         oldest_waiting_us: the oldest event time of those; None: none waits.
         state_bytes: size of the files of what is kept.
         rebuilt_files: how many of them the machine's index lacked.

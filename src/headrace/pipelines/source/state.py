@@ -59,7 +59,7 @@ msgspec.json.Decoder(tuple[_StoredFeedback, _StoredWaiting, SourceView, _Paused]
 class SourceState:
     """A pipeline's folder under ``.headrace/state``. Files are replaced whole.
 
-    One that can't be read is taken as not there: nothing is known, nothing is paused.
+    A file that can't be read counts as missing: nothing is known, nothing is paused.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -130,6 +130,8 @@ class SourceState:
         """Writes what the planner reads before its next batch; a repeated one writes it again."""
         before = self.feedback(checkpoint, batch_id)
         stored = _StoredFeedback(checkpoint, batch_id, before, feedback, ends)
+        # On the disk before the commit: a committed batch is not read again, nor are its event
+        # times.
         write_passing(self._folder / "feedback.json", asdict(stored), sync=True)
 
     def waiting(self, checkpoint: str) -> dict[int, int | None]:

@@ -90,7 +90,7 @@ class PlannedBatch:
 
     @property
     def planned_ms(self) -> int:
-        """When the batch was planned, in milliseconds since 1970; the same when it is repeated."""
+        """When the batch was planned, in milliseconds since 1970; unchanged when it is repeated."""
         return max((end.planned_ms for end in self.ends.values()), default=0)
 
     @property

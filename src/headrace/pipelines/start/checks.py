@@ -52,7 +52,7 @@ def check_topics(client: ClientConfig, pipeline: Pipeline) -> None:
     try:
         present = describe(client, names)
     except BrokerUnreachableError as error:
-        _LOG.warning("%s: topics not looked for: %s", pipeline.name, error)
+        _LOG.warning("%s: cannot check that the topics exist: %s", pipeline.name, error)
         return
     for name in names:
         if name not in present:
@@ -102,6 +102,9 @@ class StartChecks:
         self._refuse_incomplete(current, newest)
         ids.check_newest(newest)
         if self.positions is not None:
+            # The sink has rows of this checkpoint, which a RESTORE may have removed. Otherwise the
+            # checkpoint has committed nothing, and no other driver may have committed since its
+            # reset.
             if newest == current.number:
                 self._refuse_restored(self.positions, ids)
             else:
@@ -150,6 +153,7 @@ class StartChecks:
         return self.resets.following()
 
     def _refuse_lost(self, newest: int | None) -> None:
+        # Evidence in the table first: only with it can the remedy be a reset to the table.
         if newest is not None:
             raise self._lost(f"the table has rows of its checkpoint {newest}", in_table=True)
         first = self.folder.checkpoint(CurrentCheckpoint(1, "", begun=False))
@@ -194,6 +198,7 @@ class StartChecks:
             return
         names = (ids.batch, ids.reprocess)
         recorded, before = restored.to.versions(names), restored.at.versions(names)
+        # With the same last batch before and after the RESTORE, only reprocessed rows are missing.
         has_batches = recorded.get(ids.batch) == before.get(ids.batch)
         rows = "rows that were reprocessed" if has_batches else "rows of its batches"
         parts = range(recorded.get(ids.reprocess, 0) + 1, before.get(ids.reprocess, 0) + 1)
@@ -209,6 +214,7 @@ class StartChecks:
         """Returns the commands that reprocess the time ranges of ``parts``."""
         entries = [e for e in self.reprocessed.counted(parts.stop - 1) if e.number in parts]
         ranges = {f"--from {e.start.isoformat()} --to {e.end.isoformat()}": None for e in entries}
+        # The times of some parts are unknown, so the command is shown without times.
         if len(entries) < len(parts):
             return reprocess_command(self.pipeline.name)
         return ", ".join(reprocess_command(self.pipeline.name, read) for read in ranges)

@@ -55,7 +55,7 @@ class Resets:
                 if not self.cluster.committed(group, source.topic.name):
                     reason = f"consumer group {group} has committed nothing of {source.topic.name}"
                     raise NothingCommittedError(self.pipeline.name, reason)
-        return self._begun(self.following(), start.value)
+        return self._new_checkpoint(self.following(), start.value)
 
     def to_table(self, *, accept_loss: bool) -> CurrentCheckpoint:
         """Begins where the table stands: what it has not, and nothing that it has.
@@ -76,16 +76,16 @@ class Resets:
             raise NothingCommittedError(self.pipeline.name, reason)
         expected = self._last_commit(self.positions)
         held = held_positions(self.pipeline.name, self.positions)
-        begins = self._begins(held, accept_loss=accept_loss)
+        starts = self._start_offsets(held, accept_loss=accept_loss)
         whole = []
-        for offset in begins:
+        for offset in starts:
             # Partitions that the topic has got since; a start may refuse them.
             added = dict.fromkeys(self.cluster.live(offset.topic).latest, 0)
             whole.append(replace(offset, partitions={**added, **offset.partitions}))
-        return self._begun_at(whole, self.following(), expected)
+        return self._checkpoint_at(whole, self.following(), expected)
 
     def take_over(self, number: int, sink: SinkDriver) -> CurrentCheckpoint:
-        """Begins where the sink stands, and shuts out every driver that began before.
+        """Begins where the sink stands, and fences every driver that started before.
 
         The positions are recorded again, for the new checkpoint, in a transaction that expects
         that nothing was committed since they were read. After it the commits of other drivers find
@@ -105,8 +105,8 @@ class Resets:
         if self.positions is None:
             raise NothingCommittedError(self.pipeline.name, "its sink records no offsets")
         expected = self._last_commit(self.positions)
-        begins = self._begins(self.positions, accept_loss=False)
-        offsets = {offset.topic: offset for offset in begins}
+        starts = self._start_offsets(self.positions, accept_loss=False)
+        offsets = {offset.topic: offset for offset in starts}
         new = CheckpointIds(self.pipeline.name, number)
         names, places = new.partitions(offsets), positions_of(offsets)
         versions = {new.newest: number, **{name: places[at] for at, name in names.items()}}
@@ -114,7 +114,7 @@ class Resets:
         before = expected[new.newest]
         metadata = {**new.writer, "checkpoint": number, "taken_over_from": before}
         sink.commit((), Transaction(versions, expected, metadata), 0)
-        return self._begun_at(begins, number)
+        return self._checkpoint_at(starts, number)
 
     def _last_commit(self, positions: PositionStore) -> dict[str, int | None]:
         """Returns by which application ids and versions the last commit of the pipeline is known.
@@ -125,7 +125,7 @@ class Resets:
         ids = CheckpointIds(self.pipeline.name, newest or 0)
         return {ids.newest: newest, ids.batch: positions.versions([ids.batch]).get(ids.batch)}
 
-    def _begins(self, store: PositionStore, *, accept_loss: bool) -> list[SourceOffset]:
+    def _start_offsets(self, store: PositionStore, *, accept_loss: bool) -> list[SourceOffset]:
         offsets = self._recorded(store)
         live = {offset.topic: self.cluster.live(offset.topic) for offset in offsets}
         return [
@@ -133,20 +133,20 @@ class Resets:
             for offset in offsets
         ]
 
-    def _begun_at(
+    def _checkpoint_at(
         self,
-        begins: list[SourceOffset],
+        starts: list[SourceOffset],
         number: int,
         expected: Mapping[str, int | None] | None = None,
     ) -> CurrentCheckpoint:
         uri = self.folder.checkpoint(CurrentCheckpoint(number, FROM_TABLE, begun=False)).uri
         # Before current.json names the checkpoint: a crash in between leaves a folder that none
         # uses.
-        for offset in begins:
+        for offset in starts:
             write_initial(uri, offset)
-        return self._begun(number, FROM_TABLE, expected)
+        return self._new_checkpoint(number, FROM_TABLE, expected)
 
-    def _begun(
+    def _new_checkpoint(
         self, number: int, start: str, expected: Mapping[str, int | None] | None = None
     ) -> CurrentCheckpoint:
         current = CurrentCheckpoint(
@@ -218,10 +218,10 @@ class Resets:
     ) -> SourceOffset:
         added = {p: 0 for p, earliest in live.earliest.items() if earliest}  # unless recorded
         positions = {**added, **offset.partitions}
-        begins = {p: max(at, live.earliest[p]) for p, at in positions.items()}
+        starts = {p: max(at, live.earliest[p]) for p, at in positions.items()}
         for p, at in positions.items():
-            if begins[p] > at and not accept_loss:
-                facts = (offset.topic, p, at, begins[p], self.pipeline.name)
+            if starts[p] > at and not accept_loss:
+                facts = (offset.topic, p, at, starts[p], self.pipeline.name)
                 raise RetentionPassedError(*facts)
         caught_up_ms = NOTHING_READ if accept_loss else offset.caught_up_ms
-        return replace(offset, partitions=begins, caught_up_ms=caught_up_ms)
+        return replace(offset, partitions=starts, caught_up_ms=caught_up_ms)

@@ -42,7 +42,7 @@ def apply_steps(steps: Sequence[Step], frames: Sequence[DataFrame]) -> SteppedRo
 
     Raises:
         StepError: a step raised, gave something else than a DataFrame, set a second watermark,
-            joins streams in a way that Spark gets wrong
+            joins streams in a way that gives wrong results in Spark
             (:mod:`headrace.pipelines.start.stream_joins`), or makes a column that no table takes
             and that no later step removes.
     """

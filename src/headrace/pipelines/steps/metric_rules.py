@@ -23,7 +23,7 @@ def metric_faults(pipeline: Pipeline) -> Iterator[Fault]:
     named: dict[str, Metric] = {}
     for metric in pipeline.metrics:
         if not is_a(metric, Metric):
-            yield Fault(f"{where} {metric!r} is none", "headrace.Metric(...)")
+            yield Fault(f"{where} {metric!r} is not a Metric", "headrace.Metric(...)")
         elif not is_a(metric.name, str) or not _NAME.fullmatch(metric.name):
             yield Fault(f"{where} {metric.name!r}: Prometheus takes no such name", _NAME.pattern)
         elif metric.name in _TAKEN:

@@ -1,1 +1,1 @@
-"""Steps that are ready made, one file a verb. Each has its contract in its docstring."""
+"""Ready-made steps, one file for each verb. Each has its contract in its docstring."""

@@ -70,7 +70,7 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
             "rows",
             "counts of open windows that `count_windows` keeps, over all tasks; groups that other"
             " aggregates of the pipeline keep are counted with them",
-            "rising for ever: event time stands still; fewer columns in `by`, or a shorter"
+            "rising without end: event time does not advance; fewer columns in `by`, or a shorter"
             " `within`, need less memory",
         ),
         Metric(

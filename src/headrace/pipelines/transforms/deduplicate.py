@@ -78,7 +78,7 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
             "deduplicate_state_rows",
             "rows",
             "keys that `deduplicate` remembers, over all tasks",
-            "rising for ever: event time stands still; a shorter `within` needs less memory",
+            "rising without end: event time does not advance; a shorter `within` needs less memory",
         ),
         Metric(
             "deduplicate_null_key_rows",
@@ -98,7 +98,7 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
         return self.within
 
     def with_ledger(self, ledger: StepLedger) -> deduplicate:
-        """Returns the step with what counts the rows that it drops."""
+        """Returns the step with the counter of the rows that it drops."""
         return replace(self, ledger=ledger)
 
     def __call__(self, rows: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""What a ready-made step is."""
+"""The base class of ready-made steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of the earlier side, which later ones ask for: an index on this machine's disk.
+"""Events of the earlier side, which later ones look up: an index on this machine's disk.
 
 The entries of each range of slices of event time
 (:mod:`headrace.pipelines.join.index.range_entries`) are a RocksDB of their own, which is deleted
@@ -157,7 +157,7 @@ class EarlierIndex:
         self._drop([range_ for range_ in self._ranges if str(range_) not in self.ingested.ranges])
 
     def ingest(self, segments: Mapping[str, Sequence[SortedFile]]) -> None:
-        """Takes sorted files, by the names of their segments. A segment may be taken again.
+        """Takes sorted files, by the names of their segments. A segment may be ingested again.
 
         Each range is opened once for all of them.
         """
@@ -282,7 +282,7 @@ class EarlierIndex:
     def _read_marks(self) -> IngestedFiles:
         try:
             marks = _INGESTED.decode(self._marks.read_bytes())
-        except (FileNotFoundError, UnicodeDecodeError, msgspec.DecodeError):  # torn by a crash
+        except (FileNotFoundError, UnicodeDecodeError, msgspec.DecodeError):  # half-written
             return _NOTHING
         marked = {Range.parse(name): files for name, files in marks.ranges.items()}
         for range_, files in marked.items():

@@ -161,8 +161,8 @@ class _Run:
 
     def _read(self, blocks: NDArray[np.int64]) -> Fingerprints:
         content = np.empty((len(blocks), self._block), FINGERPRINT)
-        begins = [0, *(np.flatnonzero(np.diff(blocks) > 1) + 1).tolist()]
-        for begin, end in pairwise([*begins, len(blocks)] if len(blocks) else []):
+        starts = [0, *(np.flatnonzero(np.diff(blocks) > 1) + 1).tolist()]
+        for begin, end in pairwise([*starts, len(blocks)] if len(blocks) else []):
             part = content[begin:end].data
             at = int(blocks[begin]) * self._block_bytes
             self._check(os.preadv(self._descriptor, [part], at) == part.nbytes)

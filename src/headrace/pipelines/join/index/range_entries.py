@@ -83,7 +83,7 @@ class RangeEntries:
 
     def delete(self) -> None:
         """Deletes all of them. A crash leaves all, or what is not taken for entries."""
-        with suppress(FileNotFoundError):  # a cleaner of temporary files may have been here
+        with suppress(FileNotFoundError):  # a cleaner of temporary files may have deleted it
             (self._folder / _CURRENT).unlink()
             sync_folder(self._folder)
         shutil.rmtree(self._folder, ignore_errors=True)

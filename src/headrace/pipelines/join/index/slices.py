@@ -7,7 +7,7 @@ SLICES = 8
 MIN_SLICE_US = 60_000_000
 LAST_SLICE = 2**32 - 1
 MAX_RANGES = 16
-"""Into so many ranges of slices a batch divides its events at most; a backlog spans many slices."""
+"""Maximum number of ranges of slices that a batch divides its events into; a backlog spans many."""
 CACHE_BYTES = 32 * 1024 * 1024
 """Memory of one index; two or three of them are open at once, one a task."""
 FINGERPRINT_BYTES = 4

@@ -46,7 +46,7 @@ MAX_LEVEL = 4
 MAX_COMPACTED_BYTES = 64 * 1024 * 1024
 _T = TypeVar("_T")
 _CHECKSUM_BYTES = 4
-_TEMPORARY = r"(?:\.[0-9a-f]+\.tmp)?"  # what a crash left of one that was being written
+_TEMPORARY = r"(?:\.[0-9a-f]+\.tmp)?"  # a file that a crash left half-written
 _SEGMENT = re.compile(
     r"\.?segment-(\d{20})-(\d{20})-\d{10}-(\d{10})-([0-9a-f]{16})\.msgpack" + _TEMPORARY
 )
@@ -205,10 +205,10 @@ class StateFolder:
         """Gives an index the files of the state ``at`` that it lacks; returns how many these are.
 
         An index that belongs to another state is emptied before, and so is one that has deleted
-        what is needed again, or that holds events of batches that were given up: they were planned
-        from a checkpoint that another one has replaced, or were repeated with other events. Then it
-        holds what the state names, and no more before the offset of ``at``. From there on it may
-        hold a batch that was given up and is being repeated.
+        what is needed again, or that holds events of abandoned batches: they were planned from a
+        checkpoint that another one has replaced, or were repeated with other events. Then it holds
+        what the state names, and no more before the offset of ``at``. From there on it may hold an
+        abandoned batch that is being repeated.
 
         Raises:
             JoinStateError: one of them is gone, or damaged.
@@ -216,7 +216,11 @@ class StateFolder:
         first_slice = slice_of(at.horizon_us, index.slice_us)
         is_of_state = index.ingested.state_id == state.id
         is_older = index.ingested.expired_us > first_slice * index.slice_us
-        if not is_of_state or is_older or _given_up(index.ingested.files, state, at, first_slice):
+        if (
+            not is_of_state
+            or is_older
+            or _has_abandoned(index.ingested.files, state, at, first_slice)
+        ):
             index.clear(state.id)
         held = index.ingested
         named = (held.files | held.compacted) & state.segments.keys()
@@ -283,7 +287,9 @@ def facts_of(events: KeyedEvents) -> bytes:
     return b"".join(numbers.tobytes() for numbers in (events.offsets, events.times_us, *prints))
 
 
-def _given_up(files: frozenset[str], state: JoinState, at: JoinPosition, first_slice: int) -> bool:
+def _has_abandoned(
+    files: frozenset[str], state: JoinState, at: JoinPosition, first_slice: int
+) -> bool:
     """Whether one of the files has events, of slices from the first one on, that a state lacks."""
     unnamed = [
         segment

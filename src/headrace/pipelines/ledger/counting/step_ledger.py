@@ -31,8 +31,8 @@ class StepLedger:
 
     Each task leaves a file with its sums, under a name of its own: the batch, the step, Spark's
     stage and the partition in it. So an attempt that is repeated replaces what the first one left.
-    The files count with the entry of their batch. Of a task whose rows were not read to their end
-    there is none, and its dropped rows are missing at the hop ``steps``.
+    The files count with the entry of their batch. A task whose rows were not read to their end
+    leaves no file, and its dropped rows are missing at the hop ``steps``.
 
     Attributes:
         staging: the folder of the run.

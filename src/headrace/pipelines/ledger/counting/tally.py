@@ -86,11 +86,11 @@ class LedgerColumns:
         if self.windows.min() == self.windows.max():  # nearly every chunk: no sort
             return {_window(self.windows[0]): _sums(self.bytes, self.hashes)}
         order = np.argsort(self.windows, kind="stable")
-        windows, begins = np.unique(self.windows[order], return_index=True)
-        ends = [*begins[1:], len(order)]
+        windows, starts = np.unique(self.windows[order], return_index=True)
+        ends = [*starts[1:], len(order)]
         return {
             _window(window): _sums(self.bytes[order[low:high]], self.hashes[order[low:high]])
-            for window, low, high in zip(windows, begins, ends, strict=True)
+            for window, low, high in zip(windows, starts, ends, strict=True)
         }
 
 
@@ -214,10 +214,10 @@ class SinkTally(Generic[CountableT]):
             dead = [index - begin for index in rejected if begin <= index < begin + len(columns)]
             if dead:
                 tally.add(Hop.SINK, Fate.DEAD, columns.take(np.array(dead, np.int64)))
-                going_on = columns.take(np.delete(np.arange(len(columns)), dead))
+                forwarded = columns.take(np.delete(np.arange(len(columns)), dead))
             else:
-                going_on = columns
-            tally.add(Hop.SINK, Fate.OUT, going_on)
+                forwarded = columns
+            tally.add(Hop.SINK, Fate.OUT, forwarded)
             begin += len(columns)
 
 

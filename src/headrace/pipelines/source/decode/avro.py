@@ -78,22 +78,24 @@ class AvroDecoder:
             return self._record_by_record(values)
         parts: list[Part] = []
         rejected: dict[int, Rejection] = {}
-        is_left = np.ones(len(values), np.bool_)
+        is_unread = np.ones(len(values), np.bool_)
         for head, indices in self._by_schema(values):
             columns = self._columns_of(head)
             if isinstance(columns, tuple):
                 rejected |= dict.fromkeys(indices.tolist(), columns)
-                is_left[indices] = False
+                is_unread[indices] = False
+            # Fewer records are read faster one by one.
             elif columns is not None and len(indices) >= MIN_RECORDS:
-                rows, falls_back = columns.read(_at(values, indices))
+                rows, falls_back = columns.read(_selected(values, indices))
                 rows = without_rows(rows, np.nonzero(falls_back)[0])
                 parts.append((indices[~falls_back], Decoded(rows, {})))
-                is_left[indices] = falls_back
+                is_unread[indices] = falls_back
+                # The schema itself can't be read in columns, so further blocks need not try.
                 if falls_back.all():
-                    self._fall_back(head, "no record of a block was read otherwise")
-        left = np.nonzero(is_left)[0]
-        if len(left):
-            parts.append((left, self._record_by_record(_at(values, left))))
+                    self._fall_back(head, "no record of the block could be read in columns")
+        unread = np.nonzero(is_unread)[0]
+        if len(unread):
+            parts.append((unread, self._record_by_record(_selected(values, unread))))
         return in_order(parts, rejected, self.arrow_schema)
 
     def _by_schema(
@@ -134,7 +136,7 @@ class AvroDecoder:
         return decode_others(self._json, read, rejected)
 
 
-def _at(values: Sequence[bytes | None], indices: NDArray[np.int64]) -> Sequence[Any]:
+def _selected(values: Sequence[bytes | None], indices: NDArray[np.int64]) -> Sequence[Any]:
     """Returns the values at some indices, which are ascending."""
     if len(indices) == len(values):
         return values

@@ -165,8 +165,7 @@ class _Plan:
 
         def maps(cursors: Cursors) -> pa.Array:
             offsets, (keys, items), rows = _items(cursors, (KEYS, read))
-            # Which value counts of a key that is there twice, the reader of single records
-            # knows.
+            # The reader of single records decides which value of a repeated key counts.
             pairs = (
                 pa.table({"row": rows, "key": keys})
                 .group_by(["row", "key"])

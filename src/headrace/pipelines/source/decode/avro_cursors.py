@@ -54,7 +54,7 @@ class Cursors:
         at: by record, never beyond its end.
         ends: by record.
         steps: for items of arrays and maps, of all cursors of a block.
-        needs_fallback: which records must be read by themselves. Their cursors stand anywhere.
+        needs_fallback: which records must be read by themselves. Their cursors are meaningless.
     """
 
     def __init__(self, block: bytes, at: Int64s, ends: Int64s, steps: _Steps) -> None:
@@ -170,13 +170,13 @@ def items_of(
     They come in blocks: a count, which is zero at the end; a negative one has the size of the block
     after it. Yields the records, and what the parts of their items were read to.
     """
-    left = np.zeros(len(cursors.at), np.int64)
-    rows = np.arange(len(left))
+    remaining = np.zeros(len(cursors.at), np.int64)
+    rows = np.arange(len(remaining))
     for number in range(MAX_ITEMS + 1):
-        ended = rows[left[rows] == 0]
+        ended = rows[remaining[rows] == 0]
         if len(ended):
-            left[ended] = _counts(cursors, ended)
-            rows = rows[left[rows] > 0]
+            remaining[ended] = _counts(cursors, ended)
+            rows = rows[remaining[rows] > 0]
         if not len(rows):
             return
         cursors.steps.left -= 1
@@ -185,7 +185,7 @@ def items_of(
         items = cursors.of_rows(rows)
         yield rows, [part(items) for part in parts]
         cursors.follow(rows, items)
-        left[rows] -= 1
+        remaining[rows] -= 1
         rows = rows[~items.needs_fallback]
     cursors.needs_fallback[rows] = True
 

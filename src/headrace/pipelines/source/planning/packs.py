@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from headrace.pipelines.source.reading.reader import ReadRange
 
-PACK_OFFSETS = 10_000  # milliseconds of work: so few need no second processor
+PACK_OFFSETS = 10_000  # milliseconds of work: not worth a second processor
 
 
 def packs(work: Sequence[ReadRange], min_tasks: int) -> list[tuple[ReadRange, ...]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
-# At first as often as Spark asks for a batch; at last six polls a minute, which are no load for a
-# broker. A record waits at most `max_wait` for a poll, which bounds the pause, too.
+# It starts at the interval at which Spark asks for a batch and ends at six polls a minute, which
+# are no load for a broker. A record waits at most `max_wait` for a poll, which bounds the pause,
+# too.
 FIRST_SECONDS = 0.1
 MAX_SECONDS = 10.0
 

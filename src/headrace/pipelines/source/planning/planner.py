@@ -70,7 +70,7 @@ class Planner:
         self._quiet_since: dict[int, float] = {}
 
     def initial_offset(self) -> SourceOffset:
-        """Position of the first batch; the same again when that batch is replayed.
+        """Position of the first batch; identical when that batch is replayed.
 
         Raises:
             TopicMissingError: if there is no such topic.
@@ -120,6 +120,7 @@ class Planner:
         self._looking_ms = now_in_ms()
         if self._target is not None:
             return self._toward(start, self._target)
+        # While the source is idle, Spark's triggers do not all become requests to the broker.
         if self._pause.lasts():
             return start
         try:
@@ -163,6 +164,7 @@ class Planner:
     def _refusal(self, start: SourceOffset, end: SourceOffset) -> RefusedError | None:
         self._looking_ms = now_in_ms()
         try:
+            # Both ends: records at the start may be deleted, and the log may be cut before the end.
             live = self._check.check(replace(end, partitions=start.partitions))
             self._check.check(end)
         except RefusedError as error:
@@ -175,7 +177,7 @@ class Planner:
         """Returns the end of the next batch of a run with a target.
 
         Spark takes ``start`` for the end of the run, so it is returned only at the target. A broker
-        that lags behind after an election is waited for: else the run would end too early.
+        may lag behind after an election: without a wait for it, the run would end too early.
         """
         deadline = time.monotonic() + TARGET_GRACE_SECONDS
         while True:
@@ -243,10 +245,11 @@ class Planner:
             return 0
         takes_all = all(ends[p] >= latest for p, latest in live.latest.items())
         is_first = start.caught_up_ms == NOTHING_READ
+        # The time before the look: a tombstone that was written during the look may not be in it.
         return self._looking_ms if takes_all or is_first else start.caught_up_ms
 
     def _look(self, start: SourceOffset) -> LivePositions:
-        """Looks at the topic; says meanwhile that the broker is slow, once it is.
+        """Looks at the topic; reports a slow broker while it waits.
 
         It may take the broker's whole time-out, in which the last view would look like that of a
         topic without new records.
@@ -255,7 +258,7 @@ class Planner:
         timer = threading.Timer(
             SLOW_AFTER_SECONDS, self._state.write_view, (self._spec.topic, silent)
         )
-        timer.daemon = True  # a planner that is ended in the middle of a look does not wait for it
+        timer.daemon = True  # a planner that is stopped during a look does not wait for it
         timer.start()
         try:
             return self._check.check(start)
@@ -280,6 +283,7 @@ class Planner:
         seen = cluster.committed(self._planning.consumer_group, topic)
         # Where a log was truncated since the group committed, other records have these offsets.
         committed = {p: at.offset for p, at in seen.items()} | dict(cluster.cuts(topic, seen))
+        # Retention may have passed the committed offset.
         return {p: max(first, committed.get(p, first)) for p, first in live.earliest.items()}
 
     def _allocate(
@@ -306,6 +310,7 @@ class Planner:
         pending = sum(at - start.partitions.get(p, at) for p, at in ends.items())
         if self._target is not None or not pending or pending >= self._planning.limits.max_records:
             return False
+        # From the last poll that found nothing: the first record may have come right after it.
         self._pending_since = self._pending_since or found_since
         waited = time.monotonic() - self._pending_since
         return waited < self._planning.limits.max_wait.total_seconds()
@@ -335,6 +340,8 @@ class Planner:
         if not after or any(now - since < after for since in self._quiet_since.values()):
             return start
         newest = self._feedback().newest_us
+        # The slowest of the others bounds Spark's watermark, so this source need not be ahead of
+        # it.
         others = [us for topic, us in newest.items() if topic != self._spec.topic]
         own = max(newest.get(self._spec.topic, 0), start.heartbeat_us)
         if not others or min(others) <= own:

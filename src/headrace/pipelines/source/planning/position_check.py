@@ -58,6 +58,7 @@ class PositionCheck:
                 raise RetentionPassedError(spec.topic, p, position, earliest, spec.pipeline)
         self._refuse_cut(start, live)
         self._refuse_short(start, live)
+        # With each new set of first offsets, so every 30 s at most: it costs further requests.
         if spec.decoding.null_key is not None and self._earliest_at > asked_at:
             self._refuse_expired_deletes(start, live)
         return live
@@ -86,6 +87,7 @@ class PositionCheck:
         kept_ms = cluster.delete_retention_ms(topic)
         if kept_ms is None or start.caught_up_ms >= now_in_ms() - kept_ms:
             return
+        # Records that are younger than the retention of deletes still have their tombstones.
         kept = cluster.offsets_since(topic, now_in_ms() - kept_ms)
         for p, at in unread.items():
             if at < kept.get(p, live.latest[p]):

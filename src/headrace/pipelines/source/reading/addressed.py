@@ -63,5 +63,7 @@ class Addressed:
 
         A time that is none, or that has not come, says nothing of a record's age.
         """
+        # The first and the last record stand for the chunk: times of a partition are nearly in
+        # order.
         ends_ms = (record.timestamp()[1] for record in (records[0], records[-1]))
         return not all(self._earliest_ms <= end <= self._latest_ms for end in ends_ms)

@@ -1,7 +1,8 @@
 """Bad records of one range, on their way to the end of the batch: no more than memory has room for.
 
-A producer that turns bad makes batches of nothing else. They would fill the task and the driver
-before the batch's end looks at the dead-letter limit, so beyond it they are only counted.
+A producer that starts to fail fills whole batches with bad records. They would fill the task and
+the driver before the batch's end looks at the dead-letter limit, so beyond it they are only
+counted.
 
 The driver has the bad records of all ranges of a batch at once: they share what it has room for.
 """

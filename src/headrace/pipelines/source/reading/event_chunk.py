@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class EventChunk:
-    """A chunk of records, and what stages have made of it until now.
+    """A chunk of records, and what the stages have made of it so far.
 
     Attributes:
         records: as they were read.

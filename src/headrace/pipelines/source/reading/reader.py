@@ -436,6 +436,7 @@ def _late_before_us(late: LateRule, event_us: int | None) -> int | None:
     behind_us = late_watermark_us() if late.writers is not None else None
     if behind_us is None:
         return late_us
+    # Spark drops what is not after its watermark; late is what lies before this time.
     return behind_us + 1 if late_us is None else max(late_us, behind_us + 1)
 
 
