@@ -32,7 +32,7 @@ CLIENT_CONFIG: Mapping[str, Any] = {
     "retries.max.wait.ms": 2000,
 }
 _UNKNOWN_SECONDS = 30.0
-_MAX_UNKNOWN = 10_000  # ids that are remembered; a topic of garbage may hold any number
+_MAX_UNKNOWN = 10_000  # bounds the memory of ids: a topic of invalid records may name any number
 _EXTRAS = {kind.registry_kind: kind.extra for kind in get_args(Registered)}
 _SHARED: dict[tuple[str, ...], SchemaRegistry] = {}
 _REJECTED = (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -199,6 +199,7 @@ class SchemaRegistry:
                 return None
             schema = self._requested(kind, schema_id)
             if schema is None:
+                # Forgetting all of them costs a request for each, and bounds the memory.
                 if len(self._unknown) >= _MAX_UNKNOWN:
                     self._unknown.clear()
                 self._unknown[schema_id] = self._clock() + _UNKNOWN_SECONDS

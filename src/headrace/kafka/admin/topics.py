@@ -128,6 +128,7 @@ def dead_letter_topic(topic: Topic) -> Topic:
     Its records hold the original bytes and headers of headrace's own, so they may be larger.
     """
     config = {"max.message.bytes": str(max_batch_bytes(topic) + DEAD_LETTERS_HEADER_BYTES)}
+    # A letter must not expire before its record.
     if topic.config.get("retention.ms") == "-1":
         return _dead(topic, None, config | {"retention.ms": "-1"})
     own = timedelta(milliseconds=int(topic.config.get("retention.ms", "0")))
@@ -172,6 +173,7 @@ def topic_states(config: ClientConfig, topics: Iterable[str]) -> dict[str, Topic
     existing = describe(config, topics)
     configs = _describe_configs(config, list(existing))
     ends = watermarks(config, [at for live in existing.values() for at in live.all_partitions])
+    # An end above 0 shows that something was written, even if retention has removed it since.
     filled = {partition.topic for partition, (_, latest) in ends.items() if latest > 0}
     return {
         name: TopicState(live, *configs[name], is_empty=name not in filled)
@@ -212,6 +214,7 @@ def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
     for change in changes:
         if change.action is not Action.REFUSED:
             _apply(config, change)
+    # Once for all changes, so that the waits for different topics overlap.
     await_brokers(
         config, {change.topic: change.partitions for change in changes if change.partitions}
     )
@@ -234,6 +237,7 @@ def ensure_topics(config: ClientConfig, topics: Sequence[Topic]) -> None:
     live = describe(config, [topic.name for topic in topics])
     missing = [topic for topic in topics if topic.name not in live]
     for topic in missing:
+        # Another process may create the topic between the two requests.
         _apply(config, _creation(topic), harmless=KafkaError.TOPIC_ALREADY_EXISTS)
     await_brokers(config, {topic.name: topic.partitions for topic in missing})
 
@@ -244,7 +248,7 @@ def ensure_dead_letters(config: ClientConfig, topics: Iterable[Topic]) -> None:
 
 
 def delete_topic(config: ClientConfig, topic: str) -> None:
-    """Deletes ``topic`` with all its records, and returns when brokers show it no more.
+    """Deletes ``topic`` with all its records, and returns when brokers no longer show it.
 
     Harmless when there is none.
 
@@ -303,6 +307,7 @@ def _partition_drift(topic: Topic, live: LiveTopic) -> TopicChange | None:
 
 
 def _replication_drift(topic: Topic, live: LiveTopic) -> TopicChange | None:
+    # No request of the admin client changes it: a reassignment moves replicas to named brokers.
     if topic.replication == live.replication:
         return None
     return _refused(
@@ -313,6 +318,7 @@ def _replication_drift(topic: Topic, live: LiveTopic) -> TopicChange | None:
 
 
 def _key_drift(topic: Topic, state: TopicState, known: KnownKey | None) -> TopicChange | None:
+    # A recreated or empty topic has no records with the old key.
     if known is None or known.topic_id != state.live.topic_id or state.is_empty:
         return None
     if known.key == topic.key:
@@ -329,6 +335,7 @@ def _config_drift(topic: Topic, state: TopicState) -> TopicChange | None:
     changed: dict[str, str | None] = {
         name: value for name, value in declared.items() if state.config.get(name) != value
     }
+    # Settings of the topic that are not declared return to the broker's default.
     changed |= dict.fromkeys(sorted(state.overrides - set(declared) - _TRANSIENT))
     if not changed:
         return None
@@ -352,11 +359,13 @@ def _describe_configs(
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
 
     def request(client: AdminClient) -> dict[str, Any]:
+        # A short attempt: a read is repeated until the time limit of the whole request.
         futures = client.describe_configs(resources, request_timeout=READ_ATTEMPT_SECONDS)
         return {resource.name: future.result() for resource, future in futures.items()}
 
     with needs(config, "DESCRIBE_CONFIGS", f"topic {', '.join(names)}"):
         configs = admin_request(config, request)
+    # Only settings of the topic itself are compared, not defaults of the brokers.
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     return {
         topic: (

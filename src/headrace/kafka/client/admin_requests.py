@@ -37,7 +37,7 @@ NO_TOPIC_ID = str(confluent_kafka.Uuid(0, 0))
 _LOG = logging.getLogger("headrace.kafka")
 _RETRY_DELAY_SECONDS = 0.05
 # error_cb is called within polls alone, so the wait for the first answer is cut into slices.
-_LOGIN_SLICE_SECONDS = 1.0  # so soon a login that is refused is noticed
+_LOGIN_SLICE_SECONDS = 1.0  # how soon a refused login is noticed
 _METADATA_SECONDS = 5.0
 _NO_TOKENS = "Failed to acquire"  # librdkafka's first words where the server of tokens fails
 
@@ -159,6 +159,7 @@ def request_with_retry(
                 raise BrokerUnreachableError(_servers(config), _reason(config, cause)) from error
             if not is_transient:
                 raise
+            # The next request would go to the old leader again.
             if cause.name() in LEADER_CHANGED:
                 _refresh_metadata(client)
         time.sleep(_RETRY_DELAY_SECONDS)
@@ -190,6 +191,7 @@ def describe(config: ClientConfig, topics: Iterable[str]) -> dict[str, LiveTopic
     except AuthorizationError:
         if len(names) == 1:
             raise
+        # One denied topic fails a request for many: asked alone, the error names it.
         return {name: live for name in names for name, live in describe(config, [name]).items()}
 
 
@@ -234,6 +236,7 @@ class _LastError:
         self.refused_login = ""
 
     def __call__(self, error: KafkaError) -> None:
+        # It follows from the errors of the brokers, which say more.
         if error.name() != "_ALL_BROKERS_DOWN":
             self.text = error.str()
         if error.name() == "_AUTHENTICATION" and _NO_TOKENS not in self.text:

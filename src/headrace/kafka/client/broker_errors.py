@@ -33,7 +33,7 @@ class Meaning(enum.Enum):
     DAMAGED: the records can't be read: a wrong checksum, or a compression that can't be undone.
     INVALID_RECORD: the record itself is at fault, so that no retry of it can succeed.
     INVALID_TOPIC: the topic takes no such record from any client, until an operator changes it.
-    PURGED: this client gave the record up before it was acknowledged; it may be written.
+    PURGED: this client abandoned the record before it was acknowledged; it may be written.
     FENCED: another producer has started with the transactional id.
     REBALANCING: the group is between two assignments; a commit succeeds after it.
     EVICTED: the group does not count this consumer as a member any more.
@@ -127,7 +127,7 @@ _NAMES = {
     Meaning.NO_RECORD: ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"),
     Meaning.TRUNCATED: ("_LOG_TRUNCATION",),
     Meaning.DAMAGED: ("_BAD_COMPRESSION", "_BAD_MSG", "_UNDERFLOW", "INVALID_MSG"),
-    # What an operator may put right (a login, an ACL, too few replicas) is no fault of a record.
+    # What an operator can fix (a login, an ACL, too few replicas) is no fault of a record.
     Meaning.INVALID_RECORD: (
         "INVALID_RECORD",
         "INVALID_TIMESTAMP",

@@ -34,7 +34,7 @@ _BULK_READING = {
     "queued.max.messages.kbytes": "65536",
     "fetch.queue.backoff.ms": "10",  # by default a queue that is full is filled again after 1 s
     "fetch.wait.max.ms": "50",
-    "check.crcs": "true",  # as Java's consumer does: damage on the way would land as rows
+    "check.crcs": "true",  # as Java's consumer does: corrupted records would become rows
 }
 
 _LOG = logging.getLogger("headrace.kafka")

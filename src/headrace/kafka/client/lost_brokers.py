@@ -2,7 +2,7 @@
 
 Brokers that the controller takes for dead are not in the metadata. A consumer whose metadata names
 none may forget every broker and not return to its bootstrap servers (librdkafka's issue 5301). It
-then asks no broker any more, and reports no error.
+then sends no request, and reports no error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BrokersLostError(Exception):
 
 
 class IdleCheck:
-    """Looks after one consumer; used on its thread."""
+    """Watches one consumer; used on its thread."""
 
     def __init__(self, config: ClientConfig, timing: CheckTiming = CheckTiming()) -> None:
         self._config, self._timing = config, timing

@@ -99,6 +99,7 @@ def offsets_since(
     -1 that of the end. Brokers report none after the start of an open transaction, unless ``level``
     includes it. Raises what :func:`watermarks` does.
     """
+    # To Kafka, negative timestamps are names, such as -1 for the end.
     spec = OffsetSpec.for_timestamp(max(timestamp_ms, 0))
     [records] = _offsets(config, partitions, spec, level=level)
     return {partition: int(at.offset) for partition, at in records.items() if at.offset >= 0}
@@ -259,6 +260,7 @@ def _group_request(
             try:
                 return request_with_retry(config, client, request)
             except BrokerUnreachableError:
+                # A denied request is not answered, so it looks like an unreachable broker.
                 _check_allowed(client)
                 if time.monotonic() > deadline:
                     _group_client.cache_clear()  # it may have lost all brokers: see lost_brokers.py

@@ -167,7 +167,7 @@ def dead_letter_record(
         topic_id: id of the origin topic; empty: not known.
     """
     origin = letter.partition
-    ours = {
+    own_headers = {
         "reason": letter.reason,
         "detail": letter.detail,
         "topic": origin.topic,
@@ -179,46 +179,46 @@ def dead_letter_record(
         "version": version,
     }
     if letter.event_index >= 0:
-        ours["event-index"] = str(letter.event_index)
+        own_headers["event-index"] = str(letter.event_index)
     if letter.first_failure_ms >= 0:
-        ours["attempts"] = str(letter.attempts)
-        ours["first-failure"] = str(letter.first_failure_ms)
-    headers = tuple((OWN_PREFIX + name, header_text(value)) for name, value in ours.items())
+        own_headers["attempts"] = str(letter.attempts)
+        own_headers["first-failure"] = str(letter.first_failure_ms)
+    headers = tuple((OWN_PREFIX + name, header_text(value)) for name, value in own_headers.items())
     # Copied from another partition, the record starts over: its replays there do not count here.
     keep = REPLAYS if was_replayed_to(PartitionId(origin, topic_id), letter.headers) else ""
-    theirs = foreign_headers(letter.headers, keep=keep)
+    original_headers = foreign_headers(letter.headers, keep=keep)
     return ProducerRecord(
-        dead_letters_topic(origin.topic), letter.key, letter.value, headers + theirs
+        dead_letters_topic(origin.topic), letter.key, letter.value, headers + original_headers
     )
 
 
 def _stored(partition: TopicPartition, record: Record) -> StoredDeadLetter | None:
     headers = headers_of(record) or ()  # where a name is not UTF-8, others wrote it
-    ours = {name: (value or b"").decode(errors="replace") for name, value in headers}
+    values = {name: (value or b"").decode(errors="replace") for name, value in headers}
     try:
-        origin = TopicPartition(ours["headrace-topic"], int(ours["headrace-partition"]))
+        origin = TopicPartition(values["headrace-topic"], int(values["headrace-partition"]))
         letter = DeadLetter(
             origin,
-            int(ours["headrace-offset"]),
-            ours["headrace-reason"],
-            ours["headrace-detail"],
+            int(values["headrace-offset"]),
+            values["headrace-reason"],
+            values["headrace-detail"],
             record.key(),
             record.value(),
             foreign_headers(headers),
-            int(ours["headrace-timestamp"]),
-            int(ours.get("headrace-attempts", "1")),
-            int(ours.get("headrace-first-failure", "-1")),
-            int(ours.get("headrace-event-index", "-1")),
+            int(values["headrace-timestamp"]),
+            int(values.get("headrace-attempts", "1")),
+            int(values.get("headrace-first-failure", "-1")),
+            int(values.get("headrace-event-index", "-1")),
         )
-        replays = int(ours.get(REPLAYS, "0"))
+        replays = int(values.get(REPLAYS, "0"))
     except (KeyError, ValueError):
         return None
     _, written_ms = record.timestamp()
     return StoredDeadLetter(
         letter,
-        ours.get("headrace-pipeline", ""),
-        ours.get("headrace-version", ""),
-        ours.get("headrace-topic-id", ""),
+        values.get("headrace-pipeline", ""),
+        values.get("headrace-version", ""),
+        values.get("headrace-topic-id", ""),
         replays,
         (partition, record.offset()),
         written_ms,

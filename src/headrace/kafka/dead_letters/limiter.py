@@ -73,7 +73,7 @@ class DeadLetterLimiter:
 
     def accept(self, partition: TopicPartition) -> None:
         """Counts a good record."""
-        if self._runs:  # hardly ever: this is called for every record
+        if self._runs:  # rarely true: this is called for every record
             self._runs.pop(partition, None)
         self.count(1, 0)
 

@@ -3,7 +3,7 @@
 A record that several pipelines and workers refused has a dead letter of each; it is sent once,
 with a header that names them, and all other readers of the topic leave it out.
 
-What was replayed is remembered by consumer group ``headrace.replay.<topic>`` on the dead-letter
+What was replayed is recorded by consumer group ``headrace.replay.<topic>`` on the dead-letter
 topic: its committed offset means "all before", the metadata beside it says which ones after. The
 leader epoch of the commit says whether the log was cut since: letters after a cut are new. A
 crash between sending and remembering sends those records again, to the same readers: at least
@@ -57,7 +57,7 @@ from headrace.model.partitioning import partition_of_key
 Wrap: TypeAlias = Callable[[bytes], bytes]
 """Returns the value of a record with a single event."""
 
-MAX_REPLAYS = 3  # a record that is rejected each time would be replayed for ever
+MAX_REPLAYS = 3  # a record that is rejected each time would be replayed without end
 MAX_METADATA_BYTES = 4096  # where brokers do not say their offset.metadata.max.bytes
 
 
@@ -95,9 +95,9 @@ class Replay:
 
     Attributes:
         sent: records sent to their topic.
-        already: dead letters that were replayed before, left alone.
-        given_up: dead letters that came back after :data:`MAX_REPLAYS` replays, left alone.
-        without_record: dead letters of rows and of lines of offline files, left alone.
+        already: dead letters that were replayed before, not replayed again.
+        given_up: dead letters that came back after :data:`MAX_REPLAYS` replays, not replayed.
+        without_record: dead letters of rows and of lines of offline files, not replayed.
         readers: how many of the records are for each pipeline or worker.
     """
 
@@ -141,6 +141,7 @@ def replay(
         ReplayRunningError: if another replay of the topic is running; nothing was sent.
         ReplayedRecordError: if Kafka refuses a record; those that it took are remembered.
     """
+    # Nothing is sent, so other replays need not be excluded.
     if dry_run or not describe(config, [dead_letters_topic(topic)]):
         return _replay(config, topic, selection, None, again=again, wrap=wrap)
     with sole_replay(config, topic) as member:
@@ -163,6 +164,8 @@ def _replay(
     selected = [letter for letter in letters if letter in selection]
     alive = [letter for letter in selected if letter.replays < MAX_REPLAYS]
     due = [letter for letter in alive if again or letter.position not in done]
+    # A record that several pipelines rejected is sent once, for all of them. The id of the topic
+    # keeps records of a recreated topic apart, which have the same offsets.
     by_record: dict[tuple[object, ...], list[StoredDeadLetter]] = {}
     for letter in due:
         by_record.setdefault((letter.topic_id, letter.letter.place), []).append(letter)
@@ -200,6 +203,7 @@ def replayed(
         after |= {(partition, offset) for offset in offsets}
         end = max(offsets, default=stored.offset - 1) + 1
         seen[stored.partition] = Seen(end, leader_epoch(stored))
+    # After a cut, offsets that are remembered as replayed belong to new letters.
     cuts = find_cuts(config, name, seen)
     return {
         (partition, offset)
@@ -234,6 +238,7 @@ def encode(first: int, offsets: Collection[int]) -> str:
     bits = bytearray((max(offsets, default=first) - first) // 8 + 1)
     for offset in offsets:
         bits[(offset - first) // 8] |= 1 << (offset - first) % 8
+    # Metadata is text of limited size: base85 takes 5 characters for 4 bytes, base64 takes 5.3.
     return base64.b85encode(zlib.compress(bytes(bits), 9)).decode() if offsets else ""
 
 
@@ -295,6 +300,7 @@ class _Sending:
             raise TopicMissingError(self.topic)
         max_bytes = offset_metadata_bytes(self.config) or MAX_METADATA_BYTES
         ends = latest_offsets(self.config, {letter.position[0] for letter in self.letters})
+        # Before anything is sent: what can't be remembered would be sent again by the next replay.
         longest = max(len(partition.metadata) for partition in self._memory(records, ends))
         if longest > max_bytes:
             raise ReplayRefusedError(self.topic, longest)
@@ -304,8 +310,12 @@ class _Sending:
         self.member.commit(opened_windows(self.config, self.topic, live.all_partitions))
         failures = self._send([_original(record, live, self.wrap) for record in records])
         sent = [record for index, record in enumerate(records) if index not in failures]
+        # Failures leave gaps, so a note may be longer than the one that was checked. Without it,
+        # the next replay sends the records of that partition again.
         memory = [note for note in self._memory(sent, ends) if len(note.metadata) <= max_bytes]
         if not failures:
+            # Only after a complete replay: an open window makes readers check headers, and loses
+            # nothing.
             memory += closed_windows(self.config, self.topic, live.all_partitions)
         self.member.commit(memory)
         if failures:
@@ -364,16 +374,17 @@ def _original(
     partition = _partition(letter, live.partitions)
     place = PartitionId(TopicPartition(live.name, partition), live.topic_id)
     replays = max(letter.replays for letter in letters) + 1
-    ours = (
+    own_headers = (
         (REPLAYS, str(replays).encode()),
         addressees((letter.pipeline for letter in letters), place),
     )
-    headers = (*foreign_headers(letter.headers), *ours)
+    headers = (*foreign_headers(letter.headers), *own_headers)
     return ProducerRecord(live.name, letter.key, value, headers, partition)
 
 
 def _partition(letter: DeadLetter, partitions: int) -> int:
     """Returns its own partition; if the topic lacks that now, the one that its key has now."""
+    # Without a key there is no order to keep, so any partition serves.
     own = letter.partition.partition
     if 0 <= own < partitions or letter.key is None:
         return own % partitions

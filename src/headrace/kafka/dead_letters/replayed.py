@@ -4,13 +4,13 @@ A record that was replayed names in a header who refused it, and all others leav
 header names the partition too that it was written for, with the topic's id: a copy of the record
 elsewhere carries it along, and is a record for all readers there.
 
-To look at the headers of every record would cost more than to decode it, so a replay notes first
-where its records can be: group ``headrace.replay.<topic>`` has, for each partition of the topic,
-the end as its committed offset and the first offset in the metadata beside it.
+Reading the headers of every record would cost more than decoding it, so a replay first notes where
+its records can be: group ``headrace.replay.<topic>`` has, for each partition of the topic, the end
+as its committed offset and the first offset in the metadata beside it.
 
-A replay that was cut short leaves its window open: everything from its first offset on is looked
-at, until the next replay closes it. Kafka forgets a group's offsets after
-``offsets.retention.minutes``, a week by default, so headers of old records are always looked at.
+A replay that was cut short leaves its window open: headers are checked from its first offset on,
+until the next replay closes it. Kafka forgets a group's offsets after
+``offsets.retention.minutes``, a week by default, so headers of old records are always checked.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def was_replayed_to(place: PartitionId, headers: Iterable[tuple[str, Any]]) -> b
 
 def parted(headers: Headers) -> tuple[Headers, Headers]:
     """The headers of a record without those of its replay, and those."""
-    ours = tuple(header for header in headers if header[0] in _OF_A_REPLAY)
-    if not ours:
-        return headers, ours
-    return tuple(header for header in headers if header[0] not in _OF_A_REPLAY), ours
+    replay_headers = tuple(header for header in headers if header[0] in _OF_A_REPLAY)
+    if not replay_headers:
+        return headers, replay_headers
+    return tuple(header for header in headers if header[0] not in _OF_A_REPLAY), replay_headers
 
 
 def _readers(place: PartitionId, headers: Iterable[tuple[str, Any]]) -> list[bytes] | None:

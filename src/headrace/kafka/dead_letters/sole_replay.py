@@ -63,6 +63,7 @@ class SoleReplay:
         if self._assigned is None and len(describe_group(self._config, self._group).members) < 2:  # noqa: PLR2004
             reason = f"cannot join group {self._group} within {_JOIN_SECONDS:.0f} s"
             raise BrokerUnreachableError(self._config.get("bootstrap.servers", ""), reason)
+        # Of several members, one has partition 0: it continues, and the others are refused.
         if not any(partition.partition == 0 for partition in self._assigned or ()):
             raise ReplayRunningError(self._topic, self._group)
         self._member_id = self._consumer.memberid()
@@ -75,6 +76,8 @@ class SoleReplay:
             BrokerUnreachableError: if the brokers do not answer.
         """
         try:
+            # With another id it was evicted and has joined again: another replay may have run in
+            # between.
             is_member = self._consumer.memberid() == self._member_id
             if is_member:
                 commit_as_member(self._config, self._consumer, offsets)

@@ -131,6 +131,8 @@ class DeadLetterWriter:
             for index, error in failures.items()
             if isinstance(error, RecordRejectedError)
         }
+        # Sent again without what Kafka may have rejected: a letter without headers is better than
+        # none.
         if rejected:
             records = self._records(list(rejected.values()), ids)
             again = send_each(self._config, records)

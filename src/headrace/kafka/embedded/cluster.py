@@ -195,7 +195,7 @@ def stop_cluster(folder: Path) -> None:
     layout = read_layout(folder / "kafka")
     nodes = [broker.node for broker in layout.brokers] if layout else []
     processes = [_process(folder / "kafka", node) for node in nodes]
-    # All at once: one after the other, the last would wait for a quorum that is no more.
+    # All at once: one after the other, the last would wait for a quorum that no longer exists.
     for process in processes:
         process.ask_to_end()
     for process in processes:

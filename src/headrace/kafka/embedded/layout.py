@@ -16,7 +16,7 @@ from headrace.settings.model import EmbeddedKafka
 LAYOUT_FILE = "cluster.json"
 MAX_BROKERS = 3  # the quorum survives the loss of one; more would prove nothing else
 
-# Longer than a busy machine stands still: the controller would take all brokers for dead, and
+# Longer than a busy machine may stall: else the controller would take all brokers for dead, and
 # librdkafka forgets its brokers when metadata name none (its issue 5301). But a broker that was
 # killed registers again only after its session.
 _LONE_SESSION_MS = "15000"

@@ -22,7 +22,7 @@ from headrace.kafka.group.groups import leave_group
 from headrace.model import TopicPartition
 
 SESSION_SECONDS = 10
-"""After so long a silence of a member, its partitions go to others."""
+"""A member that is silent for this long loses its partitions to others."""
 
 Changed = Callable[[set[TopicPartition]], None]
 """Called with partitions that are assigned, revoked or lost."""
@@ -89,7 +89,7 @@ class GroupMember:
                 refused: brokers take it for one of a client from before KIP-447.
         """
         metadata = self._consumer.consumer_group_metadata()
-        # Afterwards: who is put out has no id until the next poll, and is given another one then.
+        # Afterwards: an evicted member has no id until the next poll, which gives it another one.
         if not self._consumer.memberid():
             raise NoMemberError("its partitions went to other members")
         return metadata

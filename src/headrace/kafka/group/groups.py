@@ -42,13 +42,13 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The most telling of its names."""
+        """The most specific of its names."""
         return self.instance_id or self.client_id or self.host
 
 
 @dataclass(frozen=True)
 class ConsumerGroup:
-    """A group: ``state`` as Kafka names it, in small letters; ``none`` when there is no such."""
+    """A group: ``state`` as Kafka names it, in small letters; ``none`` when it does not exist."""
 
     state: str
     members: tuple[Member, ...]

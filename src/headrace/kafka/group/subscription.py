@@ -28,7 +28,7 @@ from headrace.kafka.read.log_cuts import Seen, cut_offset
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
-_METADATA_REFRESH_MS = "10000"  # so soon a member sees new partitions
+_METADATA_REFRESH_MS = "10000"  # how soon a member sees new partitions
 # What librdkafka fetches ahead comes on top of the queue_bytes of an instance.
 _PREFETCH = {
     "queued.max.messages.kbytes": "16384",
@@ -51,8 +51,8 @@ class Membership:
         instance_id: makes the membership static: a restart within the session's time-out moves
             no partition. Empty: not.
         protocol: ``classic`` (cooperative) or ``consumer`` (KIP-848, Kafka 4.0 and newer).
-        session_seconds: after so long a silence the others take over; with ``consumer`` the
-            brokers decide it.
+        session_seconds: a member that is silent for this long loses its partitions; with
+            ``consumer`` the brokers decide it.
         id_seconds: a member that leaves waits this long for its id: brokers that can't be reached
             give none.
     """
@@ -170,18 +170,18 @@ class Subscription:
         """
         self._switch(self._consumer)
         try:
-            taken = self._poll(max_records, seconds)
+            messages = self._poll(max_records, seconds)
         except KafkaException as error:
             raise self._named(error.args[0]) from error
         if self._closing:
             return Taken([], [])
-        self._idle_check.check(self._consumer, has_received=bool(taken))
+        self._idle_check.check(self._consumer, has_received=bool(messages))
         ends = [
             (TopicPartition.of(message), int(message.offset()))
-            for message in taken
+            for message in messages
             if _is_end(message)
         ]
-        return Taken([message for message in taken if self._is_record(message)], ends)
+        return Taken([message for message in messages if self._is_record(message)], ends)
 
     def _poll(self, max_records: int, seconds: float) -> list[confluent_kafka.Message]:
         """Polls one by one: a batch would be filled while rebalances are called back.
@@ -189,20 +189,20 @@ class Subscription:
         Records that were in a batch before a rebalance and records after it can't be distinguished,
         and the client's own position may then be before or beyond the records that it gave.
         """
-        taken: list[confluent_kafka.Message] = []
-        while len(taken) < max_records:
+        messages: list[confluent_kafka.Message] = []
+        while len(messages) < max_records:
             self._moved.clear()
-            message = self._consumer.poll(0 if taken else seconds)
+            message = self._consumer.poll(0 if messages else seconds)
             if self._moved:  # a partition that moved starts over at its committed offset, if here
-                taken = [
-                    message for message in taken if TopicPartition.of(message) not in self._moved
+                messages = [
+                    message for message in messages if TopicPartition.of(message) not in self._moved
                 ]
             if message is None or self._closing:
                 break
             if self._starting and self._is_sought(message):
                 continue
-            taken.append(message)
-        return taken
+            messages.append(message)
+        return messages
 
     def _is_sought(self, message: confluent_kafka.Message) -> bool:
         """Returns whether the first message of a partition is left: its start is sought again.
@@ -219,7 +219,7 @@ class Subscription:
         start, first = begin.start.offset, begin.came_first
         if first is None and (offset > start or begin.start.epoch >= 0):
             self._starting[partition] = begin._replace(came_first=offset)
-            [again] = _at({partition: begin.start})
+            [again] = _client_partitions({partition: begin.start})
             self._consumer.seek(again)
             return True
         if first is not None and offset < first:
@@ -280,18 +280,19 @@ class Subscription:
     def _assign(self, consumer: confluent_kafka.Consumer, assigned: list[Any]) -> None:
         self._moved.update(map(partition_of, assigned))
         starts = self._starts.of(consumer, assigned)
-        if (
-            self._closing
-        ):  # they are revoked at once; a request for their starts would have no answer
+        if self._closing:
+            # They are revoked at once; a request for their starts would have no answer.
             consumer.incremental_assign(
-                _at(dict.fromkeys(map(partition_of, assigned), Seen(OFFSET_END)))
+                _client_partitions(dict.fromkeys(map(partition_of, assigned), Seen(OFFSET_END)))
             )
             return
-        begins = {start.partition: Seen(start.position, start.epoch) for start in starts}
-        self._log("assigned", {partition: start.offset for partition, start in begins.items()})
-        consumer.incremental_assign(_at(begins))
-        self._starting.update({partition: _Starting(start) for partition, start in begins.items()})
-        self._assigned.update(begins)
+        positions = {start.partition: Seen(start.position, start.epoch) for start in starts}
+        self._log("assigned", {partition: start.offset for partition, start in positions.items()})
+        consumer.incremental_assign(_client_partitions(positions))
+        self._starting.update(
+            {partition: _Starting(start) for partition, start in positions.items()}
+        )
+        self._assigned.update(positions)
         self._on_assigned(starts)
         self._switch(consumer)
 
@@ -400,8 +401,8 @@ def _consumer_config(config: ClientConfig, membership: Membership) -> dict[str, 
         own["partition.assignment.strategy"] = "cooperative-sticky"
         own["session.timeout.ms"] = str(int(membership.session_seconds * 1000))
     else:
-        # A heartbeat is given up after one interval. One late answer would close the connection,
-        # and a commit on it is sent again for ever without an answer.
+        # A heartbeat request times out after one interval. One late answer would close the
+        # connection, and a commit on it is sent again without end and without an answer.
         own["socket.max.fails"] = "3"
         own["socket.keepalive.enable"] = "true"
     if membership.instance_id:
@@ -414,7 +415,9 @@ def _is_end(message: confluent_kafka.Message) -> bool:
     return error is not None and meaning(error) is Meaning.END
 
 
-def _at(positions: Mapping[TopicPartition, Seen]) -> list[confluent_kafka.TopicPartition]:
+def _client_partitions(
+    positions: Mapping[TopicPartition, Seen],
+) -> list[confluent_kafka.TopicPartition]:
     return [
         client_partition(partition, offset, epoch=epoch)
         for partition, (offset, epoch) in positions.items()

@@ -85,7 +85,7 @@ class Cluster(Protocol):
 
 @dataclass(frozen=True)
 class KafkaCluster:
-    """The real one. ``client``: librdkafka settings, secrets revealed, hence not in its repr."""
+    """A real cluster. ``client``: librdkafka settings; not in its repr, as secrets are revealed."""
 
     client: Mapping[str, str] = field(repr=False)
 

@@ -66,6 +66,7 @@ def find_cuts(config: ClientConfig, topic: str, seen: Mapping[int, Seen]) -> dic
         BrokerUnreachableError: if the brokers do not answer about a partition within 15 s.
         AuthorizationError: if reading the topic is not allowed.
     """
+    # Without an epoch there is nothing to compare.
     known = {p: at for p, at in seen.items() if at.epoch >= 0}
     if not known:
         return {}
@@ -168,7 +169,7 @@ def _seek(reader: confluent_kafka.Consumer, position: confluent_kafka.TopicParti
     """Makes the client compare the log, which it does at an assignment only by chance.
 
     It compares when metadata arrives that has a newer epoch. Metadata that arrived before the
-    partition was started is not looked at again, but a seek always compares.
+    partition was started is not compared again, but a seek always compares.
     """
     try:
         reader.seek(position)

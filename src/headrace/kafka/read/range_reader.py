@@ -40,7 +40,7 @@ _SHORT_SILENCE_SECONDS = 30.0
 _READING_WHAT_IS_THERE = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "10"}
 _FEW_RECORDS = 1_000
 _LOOK_FACTOR = 10
-_SHORT_POLL_SECONDS = 0.02  # where gaps hide the end of a short range, it is waited for in vain
+_SHORT_POLL_SECONDS = 0.02  # gaps can hide the end of a short range: no record comes then
 
 
 class Record(Protocol):
@@ -96,9 +96,9 @@ def read_ranges(
     """
     reading = _Reading(ranges, config, silence_limit_seconds or SILENCE_LIMIT_SECONDS)
     reader.assign(reading.starts())
-    while left := reading.offsets_left():
-        wait = POLL_SECONDS if left > _FEW_RECORDS else _SHORT_POLL_SECONDS
-        yield from reading.take(reader.consume(min(left, CHUNK_RECORDS), wait))
+    while remaining := reading.offsets_left():
+        wait = POLL_SECONDS if remaining > _FEW_RECORDS else _SHORT_POLL_SECONDS
+        yield from reading.take(reader.consume(min(remaining, CHUNK_RECORDS), wait))
         if done := reading.just_ended():
             reader.incremental_unassign(done)
 
@@ -126,6 +126,7 @@ def read_records(
         BrokerUnreachableError, AuthorizationError, TopicMissingError, RecordsUnreadableError: as
             :func:`read_ranges` does.
     """
+    # Without ranges, no client is made.
     not_empty = [range_ for range_ in ranges if range_.span > 0]
     if not not_empty:
         return
@@ -174,6 +175,7 @@ def read_backwards(
             chunks = read_ranges(
                 reader, [range_], config, silence_limit_seconds=_SHORT_SILENCE_SECONDS
             )
+            # Kafka reads forwards only, so a part is held in memory and reversed.
             for chunk in reversed(list(chunks)):
                 yield from reversed(chunk.records)
             end, look = range_.start, min(look * _LOOK_FACTOR, max_part_offsets)
@@ -209,7 +211,7 @@ class _Reading:
         return client_partitions(ended) if self._open else []
 
     def take(self, got: Sequence[Message]) -> Iterator[Chunk]:
-        """The chunks that lie in what a poll gave."""
+        """The chunks that the messages of a poll hold."""
         if any(message.error() is not None for message in got):
             events = [message for message in got if message.error() is not None]
             got = [message for message in got if message.error() is None]
@@ -217,7 +219,7 @@ class _Reading:
             events = []
         if got:
             yield from self._chunks(got)
-            self._heard = time.monotonic()  # not before: who holds a chunk is no silence
+            self._heard = time.monotonic()  # a caller that held a chunk was no silence
         for event in events:
             yield from self._heed(event.error(), event)
         if self._open and time.monotonic() - self._heard > self._silence_limit:
@@ -227,6 +229,7 @@ class _Reading:
             raise BrokerUnreachableError(self._config.get("bootstrap.servers", ""), reason)
 
     def _chunks(self, got: Sequence[Message]) -> Iterator[Chunk]:
+        # One partition, as most tasks have: nothing to group.
         if len(self._positions) == 1:
             (partition,) = self._positions
             yield from self._within(partition, got)

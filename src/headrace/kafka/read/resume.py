@@ -1,6 +1,6 @@
 """Whether a reader may continue from an offset that it kept.
 
-An offset alone is worth little later. The topic may be another one of the same name, retention may
+An offset alone is not enough later. The topic may have been recreated under its name, retention may
 have deleted the next record, and after an unclean leader election the records before the offset may
 be others. So a reader keeps beside an offset the id of its topic, and the epoch of the leader that
 gave the last record before it (KIP-320): a :class:`Position`. It asks brokers for the
@@ -195,6 +195,7 @@ def verdict(position: Position, log: LogState | None) -> Verdict:
         return NoPartition()
     if not log.has_leader:
         return NoLeader()
+    # Before the offsets, which mean nothing in another topic.
     if position.topic_id not in {"", log.topic_id}:
         return Recreated(log.first)
     # Before a gap: of a log that was cut, records before the position may be others, too.
@@ -224,6 +225,7 @@ def log_states(
         for partition in partitions
         if (topic := topics.get(partition.topic)) and partition.partition < topic.partitions
     }
+    # Requests about partitions without a leader would fail the others, too.
     led = [partition for partition, state in states.items() if state.has_leader]
     firsts, ends = earliest_offsets(config, led), latest_offsets(config, led)
     for partition in led:

@@ -66,7 +66,7 @@ OnRecord = Callable[[bytes, bytes | None], None]
 _LOG = logging.getLogger("headrace.kafka")
 _MAX_TABLES = 16  # that a process holds
 _GROUP = "headrace.changelog"
-_WAITING = {"fetch.wait.max.ms": "100"}  # so soon the end is known to be the end
+_WAITING = {"fetch.wait.max.ms": "100"}  # how soon the end is known to be the end
 _SILENCE_SECONDS = 30.0
 _SETTLE_SECONDS = 120.0  # a transaction that was left open ends after a minute
 
@@ -102,6 +102,7 @@ def table_records(
         return
     starts = earliest_offsets(config, live.all_partitions)
     if settled:
+        # The high watermark includes open transactions: reading up to it waits for their end.
         ends, limit = high_watermarks(config, live.all_partitions), _SETTLE_SECONDS
     else:
         latest, limit = latest_offsets(config, live.all_partitions), _SILENCE_SECONDS
@@ -148,6 +149,7 @@ class TopicPosition:
         """
         if self.topic_id != later.topic_id:
             return False
+        # The later position lies before this one: a batch is repeated, or the log was truncated.
         if any(end > later.partitions.get(p, 0) for p, end in self.partitions.items()):
             return False
         newly_led = {
@@ -279,6 +281,7 @@ def held_table(create: Callable[[], TableT], *key: Hashable) -> Iterator[HeldTab
         key: values that determine what the table has, and whose positions it is read to.
     """
     tables = _tables(os.getpid())
+    # Taken out while it is used: after an error it is not put back.
     held = tables.pop(key, None) or HeldTable(create)
     yield held
     tables[key] = held

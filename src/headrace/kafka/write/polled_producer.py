@@ -17,11 +17,11 @@ from headrace.kafka.client.clients import ClientConfig, producer
 
 _LOG = logging.getLogger("headrace.kafka")
 _REPORTS_SECONDS = 0.002  # seconds: the sender of a record waits for its report
-_IDLE_SECONDS = 0.5  # only log lines and errors wait for such a poll
+_IDLE_SECONDS = 0.5  # while idle, only log lines and errors wait for a poll
 
 
 class PolledProducer:
-    """Belongs to the event loop it is used on. A producer that ended is replaced.
+    """Used on one event loop. A producer that failed fatally is replaced.
 
     Attributes:
         current: hand records to it, with a callback each, then call :meth:`expect_reports`.
@@ -59,10 +59,10 @@ class PolledProducer:
         self._looking = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """Polls for delivery reports while some are expected, and otherwise now and then."""
+        """Polls often while delivery reports are expected, and rarely otherwise."""
         try:
             self._poll()
-        finally:  # without the next one, every sender would wait for ever
+        finally:  # without further polls, senders would wait without end
             self._look_after(_REPORTS_SECONDS if len(self) else _IDLE_SECONDS)
 
     def _poll(self) -> None:

@@ -17,7 +17,7 @@ from headrace.kafka.write.failures import failure
 from headrace.kafka.write.record import ProducerRecord, until_taken
 
 TRANSACTION_SECONDS = 60
-_SLICE_SECONDS = 1.0  # so that Ctrl-C is heard
+_SLICE_SECONDS = 1.0  # so that Ctrl-C takes effect
 _MAX_OFFSETS = 1_000  # in one request, which the coordinator writes as one batch of limited size
 _CLOSE_SECONDS = 1.0
 _FENCED = frozenset({Meaning.FENCED, Meaning.REBALANCING, Meaning.EVICTED})
