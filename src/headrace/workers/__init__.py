@@ -14,7 +14,7 @@ The way of a record through an instance, all on its event loop but for (1) and o
 2. understood: ``ConsumedRecord.of``: a record of a retry topic has its first topic and offset.
 3. put into its lane: ``PartitionSet.put`` > ``AssignedPartition.put`` >
    ``WorkerPartitioner.subpartition`` > ``Lane.put``; ``Backpressure.on_enqueued`` counts its
-   bytes, and adds the partition to ``Pauses`` where they are too many, which (1) looks at.
+   bytes, and adds the partition to ``Pauses`` where they are too many, which (1) reads.
 4. its turn: ``Lane._run`` > ``_step`` > ``_next`` > ``_accepts``; if the task does not accept it,
    or it is not due, the lane waits in ``BlockedLanes``.
 5. processed: ``Lane._handle`` > ``_attempt`` > ``BoundTask.process`` > the user's code, in

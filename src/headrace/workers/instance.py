@@ -82,6 +82,8 @@ class WorkerInstance:
         self._enter(State.STARTING)
         try:
             self._pause_requests = PauseRequests(self._config, self.worker.name)
+            # Before any partition is assigned: a paused one must not process records after a
+            # restart.
             await self._pause_requests.wait_ready()
             await asyncio.to_thread(ensure_needed_topics, self.worker, self._config)
             self._running = RunningInstance(
@@ -89,6 +91,7 @@ class WorkerInstance:
             )
             self._pause_requests.subscribe(self._running.assignments.backpressure.set_requested)
             self._enter(State.RUNNING)
+            # It was stopped while it started, when there was nothing to stop.
             if self._stop_asked:
                 self._running.stop()
             await self._running.read()
@@ -152,6 +155,7 @@ class RunningInstance:
         self._shared = SharedResources(worker, self._fail, timing)
         self._context = LaneContext(
             worker,
+            # Tasks are made only after the lifespan was entered.
             self._shared.given_to(worker.task),
             self._task_threads,
             self._sender.send,
@@ -212,13 +216,13 @@ class RunningInstance:
                 done,
             )
         closing = (member.close(deadline) for member in self._members)
-        left = await asyncio.gather(*closing, return_exceptions=True)
-        left += await asyncio.gather(self._shared.leave(), return_exceptions=True)
+        results = await asyncio.gather(*closing, return_exceptions=True)
+        results += await asyncio.gather(self._shared.leave(), return_exceptions=True)
         self._task_threads.shutdown(wait=False)
-        for error in left:
+        for error in results:
             if error is not None:
                 _LOG.error("%s: %s", self._worker.name, error_message(error))
-        failures = (failure, self._failure, *left)
+        failures = (failure, self._failure, *results)
         return next((error for error in failures if error is not None), None)
 
     def _fail(self, error: BaseException) -> None:

@@ -13,7 +13,7 @@ from headrace.workers.timing import WorkerTiming
 
 
 class SharedResources:
-    """Enters the worker's lifespan and leaves it, in one asyncio task: some managers ask for that.
+    """Enters the worker's lifespan and leaves it, in one asyncio task, as some managers require.
 
     A lifespan that ends while the instance runs, such as one whose ``asyncio.TaskGroup`` lost a
     task, ends the instance: its tasks would continue with a resource that is closed.

@@ -1,4 +1,4 @@
-"""Offsets of a worker, reset: it starts with other records than those that come next."""
+"""Offsets of a worker, reset: it starts with other records than the next ones."""
 
 from __future__ import annotations
 
@@ -102,28 +102,28 @@ def reset(
     partitions = selected_partitions(config, names, required, only.numbers)
     before = committed_offsets(config, worker, partitions)
     marks = watermarks(config, partitions)
-    begins = _begins(config, worker, to, marks)
+    starts = _start_offsets(config, worker, to, marks)
     # Last before the change, and still no guarantee: a member that joins now makes the commit fail,
     # as Kafka takes no offsets from outside of a group that has members.
     _refuse_running(config, worker)
     if not dry_run:
-        _move(config, worker, begins)
+        _move(config, worker, starts)
     moves = [
         (before.get(partition, marks[partition][0]), marks[partition][0], at)
-        for partition, at in begins.items()
+        for partition, at in starts.items()
     ]
     return Reset(
         worker.name,
         group,
         {str_of(partition): at for partition, at in before.items()},
-        {str_of(partition): at for partition, at in begins.items()},
+        {str_of(partition): at for partition, at in starts.items()},
         # From the earliest record on: what retention has removed is not repeated.
         sum(max(0, before - max(after, earliest)) for before, earliest, after in moves),
         sum(max(0, after - max(before, earliest)) for before, earliest, after in moves),
     )
 
 
-def _begins(
+def _start_offsets(
     config: ClientConfig,
     worker: Worker,
     to: ResetTo,
@@ -150,6 +150,8 @@ def _cuts(config: ClientConfig, worker: Worker, partitions: Collection[TopicPart
             read_to = max((end for _, end in done), default=at.offset)
             seen = {at.partition: Seen(read_to, leader_epoch(at))}
             for cut in find_cuts(config, at.topic, seen).values():
+                # A cut beyond the committed offset concerns only records that were done out of
+                # order.
                 cuts[partition_of(at)] = min(cut, at.offset)
     return cuts
 
@@ -162,13 +164,13 @@ def _refuse_running(config: ClientConfig, worker: Worker) -> None:
             raise WorkerRunningError(worker.name, group, names)
 
 
-def _move(config: ClientConfig, worker: Worker, begins: Offsets) -> None:
+def _move(config: ClientConfig, worker: Worker, starts: Offsets) -> None:
     """Commits the offset at which each partition starts.
 
     Of a group without commits, a worker with ``start=Start.LATEST`` would take the ends.
     """
     for group, topics in consumed_topics(worker).items():
-        own = {partition: at for partition, at in begins.items() if partition.topic in topics}
+        own = {partition: at for partition, at in starts.items() if partition.topic in topics}
         if own:
             epochs = {p: epoch for p, (_, epoch) in latest_offsets(config, own).items()}
             commit_offsets(config, group, own, epochs)

@@ -43,7 +43,7 @@ class WorkerRunOptions(RunOptions):
 
 
 class _WorkerService:
-    """An instance with an event loop of its own, which the monitor looks at."""
+    """An instance with an event loop of its own, on which the monitor measures it."""
 
     def __init__(self, instance: WorkerInstance, name: str, config: ClientConfig) -> None:
         self._instance, self._name, self._config = instance, name, config
@@ -102,7 +102,7 @@ class WorkerStanding:
 
     Attributes:
         worker: its name.
-        topics: it reads, its retry topics included.
+        topics: that it reads, its retry topics included.
         group: its consumer group, with its members; they read its retry topics in another.
         lag_records: offsets from what is committed to the end of its partitions.
         lag_seconds: age of the first record that is not committed; 0 without a lag.
@@ -198,6 +198,7 @@ def pause(
     """
     config = broker_config(settings)
     names = list(topics) or topics_read(worker)
+    # Retry topics may not exist yet, so they are not required.
     required = topics or [topic.name for topic in worker.topics]
     chosen = selected_partitions(config, names, required, numbers)
     pause_requests.pause(config, worker.name, chosen)

@@ -87,7 +87,7 @@ class PartitionStatus(Measured):
 
 @dataclass(frozen=True)
 class WorkerStatus(InstanceStatus):
-    """Counts since the instance began, and how things stand. Names are those of the metrics.
+    """Counts since the instance began, and its current figures, by the names of the metrics.
 
     Attributes:
         own: its partitions, one by one; they are not in its JSON.
@@ -102,7 +102,7 @@ class WorkerStatus(InstanceStatus):
     failed: int = counter(
         "attempts",
         "attempts that failed, time-outs included",
-        "rising: the log names the records; what the task calls may be away",
+        "rising: the log names the records; what the task calls may be unreachable",
     )
     retried: int = counter(
         "attempts",
@@ -141,12 +141,12 @@ class WorkerStatus(InstanceStatus):
     )
     rebalances: int = counter(
         "rebalances",
-        "times that partitions came to this instance",
+        "times that partitions were assigned to this instance",
         "rising without a deploy: members come and go, see their logs",
     )
     partitions: int = gauge(
         "partitions",
-        "partitions that are this instance's",
+        "partitions that are assigned to this instance",
         "0 for long: there are more instances than partitions",
     )
     lanes: int = gauge(

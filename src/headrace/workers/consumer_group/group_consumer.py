@@ -46,7 +46,7 @@ ID_SECONDS = 60.0
 _LOG = logging.getLogger("headrace.workers")
 _MAX_RECORDS = 1000  # a poll must return soon: commits and pauses wait for it
 _YIELD_EVERY_RECORDS = 32  # or lanes and timers would wait for a whole fetch
-_POLL_SECONDS = 0.1  # so long commits and pauses may wait when no record comes
+_POLL_SECONDS = 0.1  # how long commits and pauses may wait when no record comes
 _PAUSED_POLL_SECONDS = 0.01  # a resume takes effect with the next poll
 
 
@@ -86,7 +86,7 @@ class GroupConsumer:
         self._is_commit_due = False
         self._limit_request: asyncio.Task[None] | None = None
         self._ends_request: asyncio.Task[None] | None = None
-        # A daemon: a client that does not return must not keep the process from its end.
+        # A daemon: a client that does not return must not keep the process alive.
         self._thread = TaskThreads(1, f"{membership.group}-consumer")
         self._wait_until = self._loop.time() + ID_SECONDS
         self._subscription = self._subscribe()
@@ -108,7 +108,7 @@ class GroupConsumer:
                 await self.commit()
                 commit_at = self._loop.time() + interval
         self.begin_close()
-        await self.commit()  # at once: what follows may take longer than there is time
+        await self.commit()  # at once: what follows may take longer than is left
         while True:
             await self.take()
 
@@ -116,7 +116,7 @@ class GroupConsumer:
         for number, message in enumerate(taken.records, 1):
             self._assignments.put(ConsumedRecord.of(message, self._retries))
             if number % _YIELD_EVERY_RECORDS == 0:
-                await asyncio.sleep(0)  # or lanes would take a turn a thousand records
+                await asyncio.sleep(0)  # else lanes would only run once for a thousand records
         for partition, offset in taken.ends:
             if partition in self._assignments:  # it may be revoked meanwhile
                 self._assignments[partition].reach(offset)
@@ -161,6 +161,7 @@ class GroupConsumer:
         if not commits:
             return
         without_epoch = [assigned for assigned, commit in commits if commit.epoch < 0]
+        # Beside the commit, not before it: the next commit has the epoch.
         if without_epoch and self._ends_request is None:
             self._ends_request = self._loop.create_task(self._fetch_ends(without_epoch))
         # Set before it is sent: the answer may come on the consumer's thread at once.
@@ -175,7 +176,7 @@ class GroupConsumer:
         )
 
     def begin_close(self) -> None:
-        """Stops reading; records that come all the same are ignored."""
+        """Stops reading; records that still come are ignored."""
         self._subscription.begin_close()
 
     async def close(self, deadline: float) -> None:
@@ -264,6 +265,7 @@ class GroupConsumer:
         waiting = any(
             partition.topic in topics for partition in self._assignments.pauses.partitions
         )
+        # At least one, as a poll also serves rebalances and answers to commits.
         room = max(1, min(_MAX_RECORDS, self._assignments.budget.records))
         return self._subscription.take(room, _PAUSED_POLL_SECONDS if waiting else _POLL_SECONDS)
 
@@ -358,4 +360,5 @@ class GroupConsumer:
         return await self._assignments.revoke(partitions, seconds)
 
     async def _lost(self, partitions: list[TopicPartition]) -> None:
+        # Without time to drain: other members may process these records already.
         await self._assignments.revoke(partitions, 0.0)

@@ -1,4 +1,4 @@
-"""Topics that an instance can't be without: checked before it starts."""
+"""Topics that an instance needs: checked before it starts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FOR_EVER = -1
 def ensure_needed_topics(
     worker: Worker, config: ClientConfig, timing: WorkerTiming = WorkerTiming()
 ) -> None:
-    """Returns once all topics that ``worker`` reads or writes failures to are there.
+    """Returns once all topics exist that ``worker`` reads or writes failures to.
 
     Retry topics are made. They take what their topic takes, and keep it for twice their delay at
     least; one that does not is altered.
@@ -93,7 +93,7 @@ def _begin_at_end(worker: Worker, config: ClientConfig, topic: LiveTopic) -> Non
     except KafkaException as error:  # it has members, and one of them may have committed meanwhile
         if not group_offsets(config, group, topic.all_partitions):
             _LOG.warning(
-                "%s: cannot commit the end of topic %s for group %s, beginning at its earliest "
+                "%s: cannot commit the end of topic %s for group %s, starting at its earliest "
                 "records: %s. To skip them, stop all instances before the topic is added",
                 worker.name,
                 topic.name,
@@ -101,14 +101,14 @@ def _begin_at_end(worker: Worker, config: ClientConfig, topic: LiveTopic) -> Non
                 error,
             )
         return
-    begins = ", ".join(f"{partition} at {offset}" for partition, offset in ends.items())
+    shown_ends = ", ".join(f"{partition} at {offset}" for partition, offset in ends.items())
     _LOG.warning(
-        "%s: group %s has no committed offset of topic %s, start=LATEST begins at its end: %s. "
-        "Earlier records are skipped; headrace workers reset begins elsewhere",
+        "%s: group %s has no committed offset of topic %s, start=LATEST starts at its end: %s. "
+        "Earlier records are skipped; headrace workers reset starts elsewhere",
         worker.name,
         group,
         topic.name,
-        begins,
+        shown_ends,
     )
 
 

@@ -100,7 +100,7 @@ class BatchedDeadLetters:
                     pending.written.set_result(None)
                 else:
                     pending.written.set_exception(failure)
-        # Nothing was awaited since the look at what waits, so no letter can be left behind.
+        # Nothing was awaited since the check of what waits, so no letter can be missed.
         self._pending, self._writing = [], None
 
     async def _write_batch(self, batch: list[_Pending]) -> dict[Position, Exception]:
@@ -112,6 +112,7 @@ class BatchedDeadLetters:
         new = self._writer.unwritten(letters.values())
         ids = await self._request_with_retry(lambda: self._writer.topic_ids(new))
         waited_for = {pending.letter.position for pending in _still_waited_for(batch)}
+        # The look-ups take time: a record may have been revoked meanwhile.
         new = [letter for letter in new if letter.position in waited_for]
         if not new:
             return {}
@@ -134,7 +135,7 @@ class BatchedDeadLetters:
             self._writer.read_written(topic, can_repeat, since_ms)
 
         await self._request_with_retry(read)
-        if rebalances != self._rebalances:  # it was read for the partitions of before
+        if rebalances != self._rebalances:  # it was read for the previous partitions
             self._writer.forget()
 
     def _oldest_ms(
@@ -149,6 +150,7 @@ class BatchedDeadLetters:
         ends = {partition: end for partition, (_, end) in watermarks(self._config, unread).items()}
         unread = {partition: at for partition, at in unread.items() if at < ends[partition]}
         firsts = first_timestamps(self._config, unread)
+        # Without the time of each first record, all letters must be read.
         if firsts.keys() < unread.keys():
             return -1
         known = [*firsts.values(), *(timestamp for timestamp in times.values() if timestamp >= 0)]

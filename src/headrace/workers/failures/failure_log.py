@@ -16,7 +16,7 @@ from headrace.workers.tasks.task import WorkerRecord
 _LOG = logging.getLogger("headrace.workers")
 _MAX_IN_A_SPAN = 10  # tracebacks are long, and the first few say what is wrong
 _SPAN_SECONDS = 10.0
-_LIMITED = {"is_limited": True}  # here, so not by what limits other lines that repeat
+_LIMITED = {"is_limited": True}  # limited here, so exempt from the limit on other repeated lines
 _NOT_THE_USERS = tuple(
     {
         str(Path(__file__).parents[1]),
@@ -27,7 +27,7 @@ _NOT_THE_USERS = tuple(
 
 
 class FailureLog:
-    """Logs failed attempts with their traceback: up to 10 in 10 seconds, the others by number.
+    """Logs failed attempts with their traceback: up to 10 in 10 seconds; of others, the number.
 
     Args:
         worker: its name.

@@ -73,7 +73,7 @@ class Failures:
         self._letters.on_rebalance(here)
 
     async def end(self, attempt: RecordAttempt, error: BaseException) -> str:
-        """Returns once the record is done all the same: the name of what became of it.
+        """Returns once the record is done despite its failure: the name of its outcome.
 
         Raises:
             ProcessingFailedError, ProcessingTimeoutError: if the worker stops at failures.
@@ -109,7 +109,7 @@ class Failures:
         topic = retry_topic(self._worker.name, record.topic, record.attempt)
         headers += attempt.replay
         # A crash before the send is confirmed repeats the record; one after it may leave two.
-        current = CURRENT.set(attempt)  # else it might be that of a record that started meanwhile
+        current = CURRENT.set(attempt)  # else it might belong to a record that started meanwhile
         try:
             sent = self._send(topic, record.value, key=record.key, headers=headers)
         finally:

@@ -104,7 +104,7 @@ class AssignedPartition:
         so that its policy decides.
 
         Raises:
-            ProcessingFailedError: if the partitioner raises what ends a program.
+            ProcessingFailedError: if the partitioner raises an error that would end a program.
         """
         index = 0
         try:
@@ -114,7 +114,7 @@ class AssignedPartition:
         except (KeyboardInterrupt, SystemExit) as error:
             message = f"the partitioner raised {error_text(error)} at {record.record}"
             raise ProcessingFailedError(message) from error
-        # A cancellation would end the task that reads, and nothing else would be heard of it.
+        # A cancellation would silently end the task that reads.
         except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
             return self._unplaced(record, error_text(error))
         if not is_there:

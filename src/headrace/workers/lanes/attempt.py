@@ -26,7 +26,7 @@ class Sends:
     :meth:`add` may be called on any thread, everything else on the event loop.
 
     Attributes:
-        error: why something was not written; ``None``: nothing failed until now.
+        error: why something was not written; ``None``: nothing has failed so far.
     """
 
     __slots__ = ("_added", "_confirmed", "_when_confirmed", "error")
@@ -100,7 +100,7 @@ class Call:
 
 
 CURRENT: contextvars.ContextVar[Call] = contextvars.ContextVar("headrace_call")
-"""The call that the code which runs belongs to."""
+"""The call that the running code belongs to."""
 
 
 class OwnCall(Call):

@@ -1,9 +1,9 @@
 """Which partitions are paused: those of a full lane, for a full budget, or on request.
 
-A lane may hold what it needs while there is room: half of what is free, but never less than its
-fair share. So a lane that is slow for a while does not stop its partition, and many slow ones
-share what there is (dynamic thresholds, as in the shared buffers of network switches:
-Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
+While there is room, a lane may hold up to half of what is free, and always its fair share. So a
+lane that is slow for a while does not stop its partition, and many slow ones share what there is
+(dynamic thresholds, as in the shared buffers of network switches: Choudhury and Hahne, IEEE/ACM
+Transactions on Networking 6(2), 1998).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class BatchLane(Lane):
-    """Takes up to ``batch_records`` that wait. When a batch fails, its records go one by one."""
+    """Takes up to ``batch_records`` that wait. Records of a failed batch are tried one by one."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class BatchLane(Lane):
         super().__init__(subpartition, task, context, finished)
         self._process_batch = process_batch
         self._batch: list[RecordAttempt] = []
-        self._alone = 0  # so many of the queue's first records failed as a batch
+        self._alone = 0  # how many of the queue's first records failed as a batch
 
     @property
     def in_process(self) -> int:

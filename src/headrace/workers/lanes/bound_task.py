@@ -93,8 +93,8 @@ def _on(threads: TaskThreads, method: Callable[..., Any]) -> Call:
 def _after_lookup(task: FunctionTask, threads: TaskThreads, process: Call) -> Call:
     """Returns ``process``, which waits for the schema of its record's event first.
 
-    The registry may take many seconds: neither may the event loop and all lanes wait for it, nor is
-    that time the record's, which would be a dead letter for taking too long.
+    The registry may take many seconds. The event loop and the other lanes must not wait for it, and
+    the record must not become a dead letter because the lookup took too long.
     """
 
     async def call(record: WorkerRecord, *observer: Any) -> None:

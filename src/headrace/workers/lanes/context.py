@@ -1,4 +1,4 @@
-"""What the lanes of an instance have in common."""
+"""What the lanes of an instance share."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@
     running > retrying    ``_failed``: the policy allows another attempt
     retrying > running    ``_failed``: the delay until that attempt is over
     all four > draining   ``begin_drain``: the partition is revoked, or the instance stops
-    all four > failed     ``_fail``: nothing can be done about an error, which ends the instance
+    all four > failed     ``_fail``: no policy handles an error, which ends the instance
     draining > failed     ``_fail``: an error of the last records
     draining > closed     ``drained``: nothing is in process, or what is was abandoned
     failed > closed       ``drained``: the instance ends
@@ -63,7 +63,7 @@ _EXPECTED_ENDS: frozenset[LaneState] = frozenset(
 
 
 class Lane:
-    """Runs one task, until it is drained. A failure that nothing is done about ends it.
+    """Runs one task, until it is drained. A failure that no policy handles ends it.
 
     Attributes:
         subpartition: whose records these are.
@@ -127,6 +127,7 @@ class Lane:
         attempt = RecordAttempt(record, record.record.weight, self._on_report)
         self.bytes += attempt.weight
         self._queue.append(attempt)
+        # A blocked lane waits for its first record, which a new one does not change.
         if self.state is not LaneState.BLOCKED:
             self._wake()
         return attempt.weight
@@ -176,8 +177,8 @@ class Lane:
     async def drained(self, seconds: float) -> None:
         """Returns when nothing is in process, or after ``seconds``: then what is, is abandoned.
 
-        Its task is closed. What ends neither then nor when it is cancelled is left to itself, and
-        logged with its stack.
+        Its task is closed. A call that ignores its cancellation too is abandoned, and logged with
+        its stack.
         """
         # asyncio.wait, not wait_for: that would cancel the runner at its timeout, and wait for it.
         await asyncio.wait({self._runner}, timeout=seconds)
@@ -226,7 +227,7 @@ class Lane:
             await self._handle(attempt)
         elif self._punctuate_at is None:
             await self._sleep()
-        # A task that never waits for anything would never give the event loop to other lanes.
+        # A task that never awaits anything would never yield the event loop to other lanes.
         self._steps += 1
         if self._steps % _YIELD_EVERY_STEPS == 0:
             await asyncio.sleep(0)
@@ -357,6 +358,14 @@ class Lane:
             self._put_first(attempt.next())
             self._move(LaneState.RUNNING)
 
+    async def _end_unretried(self, attempt: RecordAttempt, error: BaseException) -> None:
+        # In this order: a crash in between repeats the record, and its dead letter is recognised as
+        # written. The other way round, the record could be committed without its letter.
+        await self._end_failed(attempt, error)
+        self._finish(attempt)
+        if self._still_runs_on_thread(error):
+            raise error
+
     def _note_failed(self, attempt: RecordAttempt, error: BaseException) -> None:
         attempt.failed_at(self._context.clock())
         self._context.counts["failed"] += 1
@@ -381,6 +390,7 @@ class Lane:
     def _put_first(self, attempt: RecordAttempt) -> None:
         """The next attempt comes before new records, and after those of lower offsets."""
         lower: list[RecordAttempt] = []
+        # Other records that are retried may wait with lower offsets.
         while self._queue and self._queue[0].offset < attempt.offset:
             lower.append(self._queue.popleft())
         self._queue.appendleft(attempt)
@@ -392,7 +402,7 @@ class Lane:
     # -- what is no record ------------------------------------------------------------------------
 
     async def _call_own(self, name: str, call: Awaitable[Any]) -> None:
-        """Calls ``init``, ``punctuate`` or ``close``, and waits for what it sends.
+        """Calls ``init``, ``punctuate`` or ``close``, and waits for its sends.
 
         Raises:
             TaskTimeoutError: if it took too long.
@@ -423,7 +433,7 @@ class Lane:
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             if is_initialised:
                 self._context.on_fatal(error)
-            else:  # it may well miss what init did not come to create
+            else:  # it may lack what the failed init did not create
                 _LOG.warning(
                     "close of %s failed, and its init did not end", self, exc_info=exc_info(error)
                 )

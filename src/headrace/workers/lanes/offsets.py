@@ -43,6 +43,7 @@ class Ranges:
 
     def add(self, start: int, end: int) -> None:
         """Adds the offsets from ``start`` to before ``end``."""
+        # The ranges that overlap or touch the new one become one with it.
         first = bisect.bisect_left(self._ends, start)
         last = bisect.bisect_right(self._starts, end)
         if first < last:
@@ -62,8 +63,8 @@ class PartitionOffsets:
     """The consumed and the done offsets of one assigned partition.
 
     An offset that was skipped over while consuming (compaction, a transaction's marker) counts as
-    done: it will never come. So gaps hold nothing up, and what is kept grows with the number of
-    records that are out of order, not with that of the records.
+    done: it will never come. So gaps delay no commit, and memory grows with the number of records
+    that are done out of order, not with that of all records.
 
     Args:
         position: the committed offset: the next record to read.
@@ -156,6 +157,7 @@ class TimestampIndex:
         if not self._samples or abs(timestamp_ms - self._samples[-1][1]) >= _GRAIN_MS:
             self._samples.append((offset, timestamp_ms))
             if len(self._samples) > _MAX_SAMPLES:
+                # Every second sample is dropped: the lag of a stuck record needs no more precision.
                 self._samples = deque(list(self._samples)[::2])
 
     def forget(self, offset: int) -> None:

@@ -79,7 +79,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
                 assignment.lanes = self._new_lanes(assignment)
             except Exception:
                 raise
-            # It would end the event loop or the task that reads, without a reason.
+            # Uncaught, it would end the event loop or the task that reads, with no reason shown.
             except BaseException as error:
                 message = f"cannot make the tasks of {start.partition}: {error_text(error)}"
                 raise SubpartitionError(message) from error
@@ -137,6 +137,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
 
     def _new_lanes(self, assignment: AssignedPartition) -> list[Lane]:
         read, partitioner = assignment.partition, self._worker.partitioner
+        # Records of a retry topic are divided as those of its first topic.
         partition = TopicPartition(self._origins.get(read.topic, read.topic), read.partition)
         count = partitioner.count(partition)
         if count < 1:

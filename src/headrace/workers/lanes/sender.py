@@ -28,7 +28,7 @@ ProducerRecord: TypeAlias = tuple[str, bytes | None, bytes | None, int]
 class Sent:
     """A sent record. Awaiting it waits for all in-sync replicas, and raises what failed.
 
-    No future is made where nothing awaits it: most tasks leave that to the record's end.
+    No future is made where nothing awaits it: most tasks leave the waiting to the record's end.
     """
 
     __slots__ = ("_error", "_is_there", "_loop", "_sends", "_waiters")
@@ -99,6 +99,7 @@ class Sender:
         if threading.get_ident() == self._thread:
             self._produce(record, headers, sent)
         else:
+            # A task on a thread: the producer is used on the event loop alone.
             self._loop.call_soon_threadsafe(self._produce, record, headers, sent)
         return sent
 
@@ -108,7 +109,7 @@ class Sender:
             await self._producer.close(seconds)
 
     def _produce(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:
-        """Hands it over, after what waits for room: in the order of the calls."""
+        """Hands a record over, after those that wait for room: in the order of the calls."""
         # After those that wait, even if there is room by now: sends of a task keep their order.
         if self._waiting or not self.hand_over(record, headers, sent):
             if not self._waiting:

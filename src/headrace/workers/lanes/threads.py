@@ -90,7 +90,7 @@ class TaskThreads(Executor):
 def _settle(future: Future[Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     try:
         result = function(*args, **kwargs)
-    except (StopIteration, GeneratorExit) as error:  # from a future they end the caller's coroutine
+    except (StopIteration, GeneratorExit) as error:  # from a future they end a coroutine
         raised = RuntimeError(f"a function raised {error_text(error)}")
         raised.__cause__ = error
         future.set_exception(raised)

@@ -1,1 +1,1 @@
-"""How instances are doing: figures, lag, and where they are shown."""
+"""The progress of instances: figures, lag, and where they are shown."""

@@ -19,7 +19,7 @@ class EndOffsets:
     """The end offsets of partitions, refreshed at intervals on another thread.
 
     Attributes:
-        reason: why the last question had no answer; empty: it had one.
+        reason: why the last request had no answer; empty: it had one.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -59,7 +59,7 @@ class EndOffsets:
                 for partition, timestamp in timestamps.items()
             }
         except (HeadraceError, KafkaException) as error:
-            self.reason = str(error)  # what was known stays
+            self.reason = str(error)  # the ends known so far stay
         else:
             self.reason = ""
 

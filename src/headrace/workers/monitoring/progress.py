@@ -1,4 +1,4 @@
-"""How instances are doing."""
+"""Measures the progress of instances."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def measure(
 
 
 def _starved(assignment: AssignedPartition) -> int:
-    """Lanes that could work, were it not for a full one beside them."""
+    """Lanes that are idle only because a full lane has paused their partition."""
     if not assignment.full_lanes:
         return 0
     return sum(not (lane.waiting or lane.in_process) for lane in assignment.lanes)
@@ -127,6 +127,7 @@ def summed(worker: str, name: str, state: State, instances: Iterable[WorkerStatu
         )
         for metric in WorkerStatus.metrics
     }
+    # The mean, as rates are taken between two such times.
     if updates_ms:
         figures["updated_ms"] = sum(updates_ms) // len(updates_ms)
     reason = "; ".join(
@@ -143,7 +144,7 @@ def summed(worker: str, name: str, state: State, instances: Iterable[WorkerStatu
 
 
 def final_counts_only(progress: WorkerStatus) -> WorkerStatus:
-    """Returns the counts of an instance that has ended; its partitions are others' by now."""
+    """Returns the counts of an instance that has ended; its partitions belong to others by now."""
     kept = {name: getattr(progress, name) for name in ("process", "updated_ms", *_COUNTS)}
     return WorkerStatus(
         progress.name, progress.state, progress.reason, instance=progress.instance, **kept

@@ -44,7 +44,7 @@ class ProgressMonitor:
         """
         watching = asyncio.create_task(self._watch())
         try:
-            if self._instance.state is State.CREATED:  # else it was stopped already
+            if self._instance.state is State.CREATED:  # otherwise it was stopped before
                 await self._instance.run()
         finally:
             watching.cancel()

@@ -39,7 +39,7 @@ def start_child(
         name=f"{worker}-{number}",
     )
     process.start()
-    # Otherwise the parent would hold this end open, and never notice that the child has ended.
+    # Else the parent would hold this end open, and never notice that the child has ended.
     child_end.close()
     return process, parent_end
 

@@ -1,4 +1,4 @@
-"""An instance as one of many of a distributed run, such as on Spark: stopped from afar."""
+"""An instance as one of many of a distributed run, such as on Spark: stopped remotely."""
 
 from __future__ import annotations
 
@@ -78,6 +78,7 @@ class DistributedRun:
             uvloop.run(ProgressMonitor(instance, name, self.config, reporter.report).run_instance())
         except Exception as error:
             if is_permanent(self.worker, error):
+                # Every instance would meet the failure, and Spark would keep restarting them.
                 self.stop(f"{name}: {error}")
                 return
             _LOG.exception("%s failed, restarting in %.0f s", name, _RETRY_DELAY_SECONDS)
@@ -124,7 +125,7 @@ def is_permanent(worker: Worker, error: BaseException) -> bool:
     """Returns whether another start of ``worker`` would fail with ``error`` too.
 
     A process that was killed, a thread that hung, a topic that a broker does not know yet: in
-    another place, or a little later, there is none. A record at which the worker stops by its
+    another place, or a little later, it does not recur. A record at which the worker stops by its
     policy comes first after a restart.
     """
     if is_error(error, ProcessingTimeoutError):

@@ -111,6 +111,7 @@ class WorkerProcesses:
             # A process that was killed has written "running" as its last state.
             self._status.write(child.seen)
         if self._stopping.is_set():
+            # The first failure is the reason: those after it follow from the stop.
             self._failure = self._failure or failure.reason
             return
         outcome = self._policy.after(failure)

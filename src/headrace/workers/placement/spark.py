@@ -78,7 +78,7 @@ def run_on_spark(
         worker: what to run.
         placement: where, and how many.
         observe: called about every second, and at the end, with all instances as one.
-        stop: what is in process ends then, and is committed.
+        stop: records in process are then completed and committed.
 
     Raises:
         BrokerUnreachableError: if the embedded broker is down, or there is no answer.
@@ -149,6 +149,7 @@ class _Overview:
     ) -> None:
         self._settings, self._worker, self._observe = settings, run.worker, observe
         self._server, self._status = server, StatusFolder(settings.state, WorkerStatus)
+        # Ended instances of earlier runs would be shown beside those of this one.
         self._status.forget(run.worker.name)
         self._follower = ProgressFollower(run.config, run.run)
         self._shown: dict[str, WorkerStatus] = {}
@@ -157,7 +158,7 @@ class _Overview:
 
     def show(self, name: str, state: State, reason: str = "") -> None:
         """Shows the progress of the instances, and the state of the run."""
-        standing = self._standing()  # first: it says whether silence means anything
+        standing = self._standing()  # first: it shows whether silence means a failure
         instances = self._follower.seen()
         if self._server is not None:
             self._server.publish(exposition(WorkerStatus, instances))
@@ -196,7 +197,7 @@ class _Overview:
 def _of_group(
     whole: WorkerStatus, standing: WorkerStanding | BrokerUnreachableError
 ) -> WorkerStatus:
-    """With what Kafka knows of the group, which is right also while an instance is lost."""
+    """Adds what Kafka knows of the group, which is correct also while an instance is lost."""
     if isinstance(standing, BrokerUnreachableError):
         return replace(whole, reason=str(standing))
     intents = dict.fromkeys(standing.paused_partitions, ("requested",))

@@ -14,7 +14,7 @@ class WorkerPartitioner(Protocol):
     """Divides each partition into subpartitions.
 
     Both methods run on the event loop, ``subpartition`` once for each record that is read; the
-    same record must always get the same answer. ``count`` is asked when a partition is assigned:
+    same record must always get the same answer. ``count`` is called when a partition is assigned:
     a changed count takes effect then, when nothing of the partition is in flight.
     """
 
@@ -55,7 +55,7 @@ class RoundRobin:
 
 @dataclass(frozen=True)
 class KeyHash:
-    """Records of one key stay in order. Those without a key have none to keep: they take turns.
+    """Records of one key stay in order. Those without a key have no order: they take turns.
 
     CRC-32, because Kafka's own hash of the key has chosen the partition already: what is left of
     it within one partition leaves subpartitions empty.

@@ -33,7 +33,7 @@ class DeadLetters:
     Later records of its key continue without it; a replay puts it after them.
 
     Attributes:
-        limit: when this many fail, the instance stops: they must not drain a whole topic.
+        limit: when this many fail, the instance stops: dead letters must not empty a whole topic.
     """
 
     limit: DeadLetterLimit = field(default_factory=DeadLetterLimit)

@@ -16,7 +16,7 @@ from headrace.workers.tasks.retry_topics import RETRY_HEADER_PREFIX
 from headrace.workers.tasks.task import Headers, WorkerRecord
 
 BAD_HEADER, BAD_RETRY = "bad-header-name", "bad-retry-headers"
-# More than a topic has: keeps apart the places that are made up for several retry topics.
+# More partitions than a topic has: it separates the artificial places of several retry topics.
 _MAX_PARTITIONS = 1_000_000
 
 
@@ -48,7 +48,7 @@ class ConsumedRecord(msgspec.Struct, frozen=True):
     def of(cls, message: confluent_kafka.Message, retries: Mapping[str, str]) -> ConsumedRecord:
         """Returns the record of ``message``; one from a retry topic is read from its headers.
 
-        In other topics our headers may be anybody's: a record that was copied, or made up. A record
+        In other topics our headers prove nothing: the record may be a copy, or made up. A record
         that can't be read keeps what can be, with the error that its policy decides about.
 
         Args:
@@ -94,20 +94,20 @@ def _retried(
 
 def _first_read(read: WorkerRecord, partition: TopicPartition) -> ConsumedRecord:
     """Returns a record of a retry topic as its task saw it at first."""
-    ours = {
+    values = {
         name.removeprefix(RETRY_HEADER_PREFIX): (value or b"").decode()
         for name, value in read.headers
         if name.startswith(RETRY_HEADER_PREFIX)
     }
     record = WorkerRecord(
-        ours["topic"],
-        int(ours["partition"]),
-        int(ours["offset"]),
+        values["topic"],
+        int(values["partition"]),
+        int(values["offset"]),
         read.key,
         read.value,
         foreign_headers(read.headers),
-        int(ours["timestamp"]),
-        int(ours["attempts"]) + 1,
+        int(values["timestamp"]),
+        int(values["attempts"]) + 1,
     )
-    due_ms, first_failed_ms = int(ours["due"]), int(ours["first-failure"])
+    due_ms, first_failed_ms = int(values["due"]), int(values["first-failure"])
     return ConsumedRecord(record, partition, read.offset, due_ms, first_failed_ms)

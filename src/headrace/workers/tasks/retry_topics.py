@@ -12,7 +12,7 @@ RETRY_HEADER_PREFIX = "headrace-retry-"
 
 def retry_headers(record: WorkerRecord, due_ms: int, first_failed_ms: int, error: str) -> Headers:
     """Headers with which ``record`` goes to a retry topic; :meth:`ConsumedRecord.of` reads them."""
-    ours = {
+    values = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -23,7 +23,7 @@ def retry_headers(record: WorkerRecord, due_ms: int, first_failed_ms: int, error
         "error": error,
     }
     written = tuple(
-        (RETRY_HEADER_PREFIX + name, header_text(value)) for name, value in ours.items()
+        (RETRY_HEADER_PREFIX + name, header_text(value)) for name, value in values.items()
     )
     return written + foreign_headers(record.headers)
 

@@ -5,7 +5,7 @@ this instance until it is revoked. Its methods are never called at the same time
 
 ========================  ======================================================================
 ``init``                  once, before everything else
-``accept``                on the event loop, before each attempt; repeated after it said no
+``accept``                on the event loop, before each attempt; repeated after it returned False
 ``process``               once for a record and attempt, in the order of the offsets
 ``process_batch``         instead of both, for tasks that define it
 ``punctuate``             every ``punctuate_every``, also while a record is held
@@ -145,9 +145,9 @@ class WorkerTask:
         """Prepares the task. ``config`` is the worker's, as it was declared."""
 
     def accept(self, record: WorkerRecord) -> bool:  # noqa: ARG002 - for those who override it
-        """``False`` holds this record, and with it this subpartition alone.
+        """``False`` holds this record, and with it only this subpartition.
 
-        Asked again when another record of this instance arrives or is done, after ``punctuate``,
+        Called again when another record of this instance arrives or is done, after ``punctuate``,
         and once a second. A held record does not time out. Must be quick. What it raises is a
         failed attempt.
         """
