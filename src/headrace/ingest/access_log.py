@@ -87,7 +87,7 @@ def _word(value: Any) -> str:
 
 
 def _facts(request: Request, status: int, seconds: float, now: float) -> dict[str, Any]:
-    """Returns what a line says; facts that there are not have no key."""
+    """Returns what a line says; facts that do not apply have no key."""
     time_text = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
     facts: dict[str, Any] = {
         "time": time_text.replace("+00:00", "Z"),

@@ -156,7 +156,7 @@ class Application:
                 return await self._intake.webhook(request, path[len(_WEBHOOKS) :])
             request.token = token = self._gate.token(request)
         except RefusedRequestError as error:
-            # Who shows no token gets one answer per connection: answers can't pile up unread.
+            # A client without a token gets one answer per connection: answers can't pile up unread.
             error.headers += (CLOSE,)
             raise
         if token.kind is TokenKind.PUBLIC:
@@ -167,7 +167,7 @@ class Application:
             return await self._page(request, functools.partial(self._pages[path], token))
         if self._queries is not None and (path == PREFIX or path.startswith(f"{PREFIX}/")):
             return await self._queries.answer(request, token)
-        raise refused(HTTPStatus.NOT_FOUND, "no-such-path", "see /openapi.json for what there is")
+        raise refused(HTTPStatus.NOT_FOUND, "no-such-path", "see /openapi.json for all paths")
 
     async def _page(self, request: Request, page: Page) -> Answer:
         require_method(request, "GET", "HEAD")
@@ -186,6 +186,7 @@ class Application:
         self._gate.may(token, TokenScope.METRICS)
         totals = self._counters.totals()
         accounts = account_lines(totals, self._accounts.accounts(), SHARED_SLOT)
+        # On a thread: it reads folders, and waits for the locks of the spools.
         spools = await asyncio.to_thread(self._acceptance.spool_stats)
         return text_answer([*metric_lines(totals), *accounts, *spool_lines(spools)])
 

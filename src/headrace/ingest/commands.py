@@ -53,7 +53,7 @@ def ingest(
         serve(config)
 
 
-# Written out: `--help` must be fast, and not import the service for its enums.
+# Written out: `--help` must be fast, so it can't import the service for its enums.
 SCOPES = ("write", "metrics", "describe", "read-queries", "write-queries")
 KINDS = ("private", "public", "github")
 

@@ -26,7 +26,7 @@ class DrainNotice:
         return {"_reader": self._reader}
 
     def give(self) -> None:
-        """Gives the notice to all workers, in the service; harmless when it was given."""
+        """Gives the notice to all workers, in the service; harmless when repeated."""
         with contextlib.suppress(OSError):
             self._writer.close()
 

@@ -51,7 +51,7 @@ _STATUS: JsonObject = {
     "properties": {"status": {"type": "string"}},
 }
 _REFUSALS = {
-    "400": "nothing of it was accepted; nothing of it will appear",
+    "400": "nothing of it was accepted, and nothing of it will appear",
     "401": "no valid access token, public key or signature",
     "403": "the token has not the scope, is not for this topic, or not for pages of this origin",
     "404": "no such topic",

@@ -19,8 +19,8 @@ def readiness(
 ) -> Answer:
     """Returns 200 when tokens are known and events of every topic can be taken, otherwise 503.
 
-    ``topic=NAME`` in the query, once or more, asks of these topics alone. Nothing is looked up:
-    all of it is known in memory.
+    ``topic=NAME`` in the query, once or more, limits the answer to these topics. Everything is
+    answered from memory.
 
     Raises:
         RefusedRequestError: 404 for a topic that is not served.

@@ -38,8 +38,9 @@ def serve(config: IngestConfig) -> None:
     """
     # Kafka clients have threads, and a fork would copy the locks that those hold.
     multiprocessing.set_start_method("spawn", force=True)
+    # Counts start at 0 with each service.
     shutil.rmtree(config.state / COUNTS_FOLDER, ignore_errors=True)
-    # Their times count from the start of the machine, so after a reboot they would mean others.
+    # Their times count from the start of the machine, so after a reboot they would be wrong.
     for name in (LIMITS_FILE, OVERDUE_FILE):
         (config.state / name).unlink(missing_ok=True)
     _Service(config).run()
@@ -56,7 +57,7 @@ class _Service:
         try:
             while not self._served() and not self._starts.is_hopeless:
                 # Granian ends when workers keep ending; we restart it, unless none can start.
-                self._starts.note("a worker ended before it could say why")
+                self._starts.note("a worker ended before it could report why")
                 _LOG.error("Worker processes keep crashing, restarting the server")
                 time.sleep(_RESTART_SECONDS)
                 self._renew_server()
@@ -83,7 +84,7 @@ class _Service:
         self._notice = DrainNotice()
         self._server = _server(self._config.settings, self._notice)
         self._interrupt = self._server.signal_handler_interrupt
-        # Stays in place between two servers: it ends the one that comes.
+        # Stays in place between two servers, so that a signal ends the next one.
         self._server.signal_handler_interrupt = self._on_signal
 
     def _on_signal(self, *_: object) -> None:
@@ -108,7 +109,7 @@ def _server(settings: IngestSettings, notice: DrainNotice) -> Any:
         backpressure=max(1, settings.max_connections // settings.workers),
         http1_settings=HTTP1Settings(
             header_read_timeout=int(settings.header_seconds * 1000),
-            # Headers that are too large must fit all the same, to be answered with 431.
+            # Headers beyond the limit must still fit, to be answered with 431.
             max_buffer_size=max(_BUFFER_BYTES, 2 * settings.max_header_bytes),
         ),
         log_level=LogLevels.warning,

@@ -10,7 +10,7 @@ from typing import Any
 
 _MAX_REASON_BYTES = 2000  # below PIPE_BUF (4096): a pipe takes it whole, beside other writers
 _MAX_FAILURES = 3  # of each worker
-_DELAY_SECONDS = 6.0  # Granian takes what ends sooner for a crash loop, and ends the other workers
+_DELAY_SECONDS = 6.0  # to Granian, a worker that ends sooner is a crash loop, which ends the others
 _MAX_DELAY_SECONDS = 30.0
 
 
@@ -18,7 +18,7 @@ class WorkerStarts:
     """Counts failed starts in a row, over all workers of a service.
 
     It is pickled for each worker that is started, with the number of starts that failed before.
-    The worker reports through a pipe; the service hears it on a thread, which calls ``on_limit``
+    The worker reports through a pipe; the service reads it on a thread, which calls ``on_limit``
     when three starts for each worker have failed with none between them that succeeded.
 
     Attributes:

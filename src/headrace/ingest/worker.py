@@ -44,7 +44,7 @@ TOPICS_FILE = "topics"
 _LOG = logging.getLogger("headrace.ingest")
 _PARENT_SECONDS = 1.0  # a worker whose server has died keeps the port for this long
 _QUEUE_SECONDS = 1.0
-# Requests leave no cycles, so that the collector finds nothing for the time it takes.
+# Requests leave no cycles, so the collector would take time and find nothing.
 _COLLECT_AFTER = 100_000
 
 
@@ -63,6 +63,7 @@ class IngestProcess:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, or runs the worker from its start to its end (ASGI's lifespan)."""
+        # Without parts it does not serve: the start has failed.
         if self._application is not None and scope["type"] == "http":
             await self._application(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -99,6 +100,7 @@ class IngestProcess:
             exc_info=exc_info(error),
         )
         self._starts.failed(f"{type(error).__name__}: {error}")
+        # The server replaces the worker when it ends, so the delay must come before.
         await asyncio.sleep(delay)
         await send({"type": "lifespan.startup.failed"})
 

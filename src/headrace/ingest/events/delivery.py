@@ -24,7 +24,7 @@ from headrace.kafka.write.polled_producer import PolledProducer
 from headrace.model import Topic
 
 _TAKEN_BACK_SECONDS = 5.0  # a purge reports at once, but through the event loop
-_LINGER_SECONDS = 0.01  # a batch gathers the requests of this time, and each waits so long
+_LINGER_SECONDS = 0.01  # a batch gathers the requests of this time, and each of them waits for it
 _TUNING = {
     "queue.buffering.max.messages": "200000",
     "queue.buffering.max.kbytes": "131072",
@@ -64,7 +64,7 @@ class RejectedByKafkaError(Exception):
     """Kafka will never take some of the events, and has all others of the request.
 
     Attributes:
-        reasons: what was said, by the event's value.
+        reasons: Kafka's reasons, by the event's value.
     """
 
     def __init__(self, reasons: Mapping[bytes, str]) -> None:
@@ -76,7 +76,7 @@ class _Outstanding:
     """The events of one request until the last is reported.
 
     Attributes:
-        failure: what Kafka said of an event that it did not take; a rejection before all else.
+        failure: Kafka's error for an event that it did not take; a rejection replaces any other.
     """
 
     __slots__ = ("_deadlines", "_failed", "_left", "_rejected", "_unsent", "_woken", "failure")
@@ -94,6 +94,7 @@ class _Outstanding:
         failure = delivery_failure(error, message)
         if failure is not None:
             self._failed.add(message.value())
+            # A final failure counts before one that may pass: a retry would meet it again.
             if self.failure is None or is_final_for_topic(failure):
                 self.failure = failure
         self._left -= 1
@@ -113,6 +114,7 @@ class _Outstanding:
 
     def error(self, failure: KafkaError) -> RejectedByKafkaError | UnknownOutcomeError:
         """Returns what to raise for ``failure``."""
+        # Only events that the client itself rejects have failed, so Kafka has all others.
         if self._failed == self._rejected.keys():
             return RejectedByKafkaError(self._rejected)
         # A broker rejects a whole batch, which holds events of other requests too, and does not
@@ -152,8 +154,8 @@ class Delivery:
     and a failure leave events unknown: the client sends them again with the same id.
 
     Copies: events that timed out stay in the producer, which sends them when it can. Until Kafka
-    has answered for them, no worker that shares ``overdue`` takes others of their topic, so of an
-    event that is sent again and again two copies arrive at most.
+    has answered for them, no worker that shares ``overdue`` takes others of their topic, so at most
+    two copies arrive of an event that is sent repeatedly.
     """
 
     def __init__(
@@ -167,7 +169,7 @@ class Delivery:
         # bytes do.
         tuning = _TUNING | {"linger.ms": str(linger_seconds * 1000)}
         # What a topic takes is the size of a batch, and a producer has one size for all its topics.
-        # Taking back is of all that a producer holds: topics without a spool must not suffer it.
+        # Taking back affects all that a producer holds, so topics without a spool have another one.
         kinds = {topic.name: (largest_message(topic), topic.spool) for topic in topics}
         producers = {kind: _TopicProducer(config, tuning, kind[0]) for kind in {*kinds.values()}}
         self._producers = {name: producers[kind] for name, kind in kinds.items()}
@@ -182,7 +184,7 @@ class Delivery:
         Raises:
             QueueFullError: if nothing was sent.
             RejectedByKafkaError: if some events can't be sent, all others are there.
-            UnknownOutcomeError: after ``seconds``, or when Kafka said no to an event.
+            UnknownOutcomeError: after ``seconds``, or when Kafka refused an event.
         """
         if topic in self._overdue:
             raise QueueFullError(f"Kafka is behind with earlier events of {topic!r}")
@@ -205,13 +207,15 @@ class Delivery:
         Raises:
             QueueFullError: if nothing was sent.
             RejectedByKafkaError: if some events can't be sent, all others are there.
-            UnknownOutcomeError: if Kafka rejected an event for ever.
+            UnknownOutcomeError: if Kafka rejected an event permanently.
         """
         producer = self._producers[topic]
         outstanding = producer.enqueue(topic, events, headers)
         if not await outstanding.settled(seconds):
             producer.purge()
             if not await outstanding.settled(_TAKEN_BACK_SECONDS):
+                # The purge is done and its reports are late: what Kafka has is unknown, so all
+                # events are spooled.
                 return list(events)
         failure = outstanding.failure
         # Not spooled where a loader would meet the same failure.
@@ -228,10 +232,11 @@ class Delivery:
 
     async def close(self, seconds: float) -> int:
         """Waits for the reports of all events; returns how many are missing after ``seconds``."""
-        left = await asyncio.gather(
+        # A set, as topics share producers.
+        missing = await asyncio.gather(
             *(producer.close(seconds) for producer in {*self._producers.values()})
         )
-        return sum(left)
+        return sum(missing)
 
 
 class _TopicProducer(PolledProducer):
@@ -267,6 +272,7 @@ class _TopicProducer(PolledProducer):
                 break
             except confluent_kafka.KafkaException as error:
                 failure: KafkaError = error.args[0]
+                # It is not the fault of this event: those after it would fail, too.
                 if not is_of_record(failure):
                     outstanding.not_sent(events[place:], failure)
                     break

@@ -62,6 +62,7 @@ class EventStore:
         if spool is None:
             await self._delivery.send(topic, events, headers, seconds)
             return False
+        # Behind spooled events, so that an event does not overtake an earlier one of its key.
         if spool.pending and await self._append_behind(topic, events, headers):
             return True
         return await self._send_or_spool(topic, events, headers, seconds)
@@ -72,10 +73,11 @@ class EventStore:
         return self._topics.kafka_answers
 
     def standing(self, topic: str) -> str:
-        """Returns ``ready`` or ``spooling`` if events of a topic can be taken, else why not."""
+        """Returns ``ready`` or ``spooling`` if events of a topic can be accepted, else why not."""
         state, spool = self._topics.state(topic), self._spools.get(topic)
         if state is TopicPresence.MISSING:
             return MISSING
+        # While its spool holds events, new ones go there as well.
         if self._topics.kafka_answers and not (spool and spool.pending):
             return READY
         if spool is None or state is TopicPresence.UNKNOWN:
@@ -99,18 +101,18 @@ class EventStore:
         self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
     ) -> bool:
         try:
-            left = await self._delivery.send_or_reclaim(topic, events, headers, seconds)
+            unsent = await self._delivery.send_or_reclaim(topic, events, headers, seconds)
         except QueueFullError:
             # The producer is full of events that Kafka does not take: these go to the disk at once.
-            left = list(events)
-        if not left:
+            unsent = list(events)
+        if not unsent:
             return False
         # A topic that was deleted just now: its spool would wait forever.
         if self._topics.state(topic) is TopicPresence.MISSING:
             raise UnknownOutcomeError(f"topic {topic!r} was deleted", "topic-missing")
         _LOG.warning("Kafka does not confirm events of %s in time, spooling them", topic)
         try:
-            await self._groups[topic].append(_records(topic, left, headers))
+            await self._groups[topic].append(_records(topic, unsent, headers))
         except SpoolFullError as error:
             _LOG.warning("The spool of %s is full: %s", topic, error.reason)
             text = "Kafka did not confirm in time, and the spool is full"
@@ -127,6 +129,7 @@ def _failed(topic: str, error: SpoolError) -> UnknownOutcomeError:
 
 
 def _records(topic: str, events: Sequence[Accepted], headers: Headers) -> list[SpoolRecord]:
+    # The loader keeps it as the record's timestamp: the time of acceptance, not that of the replay.
     now = now_in_ms()
     return [
         SpoolRecord(

@@ -21,7 +21,7 @@ _FIRST_YEAR, _LAST_YEAR = 2, 9998  # in any zone within the years 1 to 9999 of U
 
 
 class FastPathReader:
-    """Reads events that need no closer look, and gives up on all others, good or bad.
+    """Reads events that need no closer check; all others, valid or not, take the slow path.
 
     A text without a backslash has two quotes for each key and two for each string. When those of
     the declared fields are all that it has, then no key is unknown and none is repeated.
@@ -37,7 +37,7 @@ class FastPathReader:
         self._parse: Callable[[bytes], Any] = msgspec.json.Decoder(struct).decode
         self.slots = {name: f"f{number}" for number, name in enumerate(schema.names)}
         fields = [(self.slots[field.name], field) for field in schema.fields]
-        # A name with a quote or a backslash would spoil the count of quotes.
+        # A name with a quote or a backslash would make the count of quotes wrong.
         is_flat = all(
             field.type in _FLAT and not {'"', "\\"} & set(field.name) for field in schema.fields
         )
@@ -81,7 +81,7 @@ def _quotes(kind: FieldType) -> int:
 
 
 def _is_within(value: Any, kind: FieldType) -> bool:
-    """Not so far out that an integer's digits or a time's zone would have to be looked at."""
+    """Not so far out that an integer's digits or a time's zone would have to be checked."""
     if value is None or value is msgspec.UNSET:
         return True
     if kind is FieldType.DOUBLE:

@@ -30,7 +30,7 @@ class EventFigures:
         self._add_bytes = counters.adder((BYTES, topic), (ACCOUNT_BYTES, account_slot))
 
     def outcome(self, outcome: str, events: int) -> None:
-        """Counts events that ended so."""
+        """Counts events with this outcome."""
         self._counters.add((EVENTS, self._topic, outcome), events)
         self._counters.add((ACCOUNT_EVENTS, self._account, outcome), events)
 

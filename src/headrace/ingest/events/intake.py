@@ -36,7 +36,7 @@ RecordHeaders = list[tuple[str, bytes]]
 
 
 class _Route(NamedTuple):
-    """What the requests of one token for one topic have in common."""
+    """What the requests of one token for one topic share."""
 
     topic: str
     token: Token
@@ -112,6 +112,7 @@ class EventIntake:
         request.token = token = self._gate.webhook(public_id)
         route = self._route(request, token.topics[0], token)
         self._gate.refuse_limited(token)
+        # For its error: a body of another type is refused before it is read.
         is_lines(request.header(b"content-type"))
         with self._budget.share() as share:
             body = await self._bodies.read(
@@ -184,9 +185,9 @@ class EventIntake:
         return json_answer(HTTPStatus.ACCEPTED, document, *(_SPOOLED if spooled else ()))
 
     async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Calls a function that takes long, because its work grows with the bytes of the request.
+        """Calls a function on a thread: its work grows with the bytes of the request.
 
-        The interpreter passes between threads, so that others get their answers meanwhile.
+        The interpreter switches between threads, so other requests are answered meanwhile.
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
@@ -219,6 +220,7 @@ class EventIntake:
 
 
 def _none_accepted(problems: list[ProblemDetails], *, as_batch: bool) -> RefusedRequestError:
+    # The problem of an event that was sent alone is the answer to its request.
     if not as_batch:
         only = problems[0]
         return RefusedRequestError(ProblemDetails(only.status, only.code, only.detail))

@@ -29,10 +29,10 @@ class JsonLimits:
 
 
 class JsonLimitsCheck:
-    """Looks at a whole event, declared fields or not.
+    """Checks a whole event, declared fields or not.
 
-    Most events are the very text that an encoder makes of their document, or have as many keys as
-    that, so nothing was repeated; only the others are parsed twice, slowly.
+    Most events equal the text that an encoder makes of their document, or have as many keys, so no
+    key was repeated; only the others are parsed twice, slowly.
     """
 
     def __init__(self, limits: JsonLimits) -> None:
@@ -56,7 +56,7 @@ class JsonLimitsCheck:
         return (
             0 <= keys <= self._limits.keys
             and len(text) <= self._limits.string_bytes
-            # In valid JSON, NUL is always an escape: without one, no string needs a look.
+            # In valid JSON, NUL is always an escape: without one, no string needs a check.
             and (b"\\" not in text or b"\\u0000" not in text)
             and (
                 _encode(document) == text
@@ -137,7 +137,7 @@ class _Walk:
     def _in_array(self, values: list[Any], depth: int) -> _Fault | None:
         if depth > self._limits.depth:
             return self._too_deep()
-        # Numbers, the bulk of large arrays, are looked at here without a call for each.
+        # Numbers, the bulk of large arrays, are checked here without a call for each.
         for number, value in enumerate(values):
             kind = type(value)
             if (

@@ -11,17 +11,17 @@ from pathlib import Path
 from headrace.ingest.mapped_file import map_file, open_shared
 
 _WORD_BYTES = 8
-_HELD_SECONDS = 2.0  # a worker that is killed holds a topic up for so long
-_RENEWED_SECONDS = 0.5
+_HELD_SECONDS = 2.0  # how long a killed worker holds a topic
+_RENEWED_SECONDS = 0.5  # well within _HELD_SECONDS
 
 
 class OverdueTopics:
     """For each topic, the time until which no more of its events are taken.
 
-    A client that hears "unknown" sends the same events again, perhaps to another worker. If each
-    try were handed to a producer, an outage would put every one of them into the topic.
+    A client that gets "unknown" sends the same events again, perhaps to another worker. If each
+    attempt were handed to a producer, an outage would put every copy into the topic.
 
-    A word is written by any worker without a lock: each only ever puts it off to about now, by the
+    Any worker writes a word without a lock: each only ever moves it forward to about now, by the
     clock of the machine.
 
     Args:
@@ -47,6 +47,7 @@ class OverdueTopics:
         Raises:
             IngestStateError: if the file can't be made, or the disk has no room for it.
         """
+        # A topic's place in the file must be the same in all workers.
         names = sorted(topics)
         file = open_shared(path)
         try:
@@ -57,7 +58,7 @@ class OverdueTopics:
 
     def __contains__(self, topic: str) -> bool:
         until = self._words[self._places[topic]]
-        # Most topics were never overdue: those cost no look at the clock.
+        # Most topics were never overdue: for those, the clock is not read.
         return bool(until) and self._now_ms() < until
 
     def hold(self, topic: str) -> None:

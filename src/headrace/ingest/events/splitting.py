@@ -8,7 +8,7 @@ from headrace.events.parsing.splitting import SPACE, UnsplittableError, split_ar
 from headrace.ingest.http.problem import RefusedRequestError, refused
 
 JSON_TYPES = ("application/json", "text/plain", "")
-"""``text/plain`` is what browsers send of a text without asking by a preflight first."""
+"""``text/plain`` is what browsers send for a text without a preflight."""
 
 LINES_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 

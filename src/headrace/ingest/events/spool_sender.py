@@ -1,4 +1,4 @@
-"""From the spool to Kafka: in order, and around records that Kafka rejects for ever."""
+"""From the spool to Kafka: in order, and past records that Kafka rejects permanently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.model import Topic
 _POLL_SECONDS = 0.1
 _METADATA_SECONDS = 2.0
 _PURGED_SECONDS = 5.0
-_ENVELOPE_BYTES = 128  # what Kafka adds to a record, and more
+_ENVELOPE_BYTES = 128  # what Kafka adds to a record, rounded up
 _TUNING = {
     # A batch leaves when all of its chunk was handed in, by a flush; until then it lingers.
     "linger.ms": "1000",
@@ -62,12 +62,13 @@ class SpoolSender:
         self._wire: _Wire | None = None
 
     def send(self, records: Sequence[SpoolRecord], seconds: float) -> SendResult:
-        """Returns what Kafka made of the records, after little more than ``seconds`` at most."""
+        """Returns Kafka's answers for the records, after little more than ``seconds`` at most."""
         deadline = time.monotonic() + seconds
         if self._wire is None or self._wire.ended:
             self._wire = _Wire(self._config)
         places = {_place(record) for record in records}
         try:
+            # At each call, as a missing topic or partition may have been created.
             live = {topic: self._wire.partitions(topic) for topic in {topic for topic, _ in places}}
         except KafkaException as error:
             return SendResult(waiting=range(len(records)), reason=_text(error.args[0]))
@@ -89,6 +90,8 @@ class SpoolSender:
         chunk: dict[int, SpoolRecord] = {}
         used: Counter[str] = Counter()
         for number, record in records.items():
+            # The limit of a topic that is not served any more is unknown: 0 sends its records one
+            # by one.
             size, room = _bytes(record), self._sizes.get(record.topic, 0)
             if used[record.topic] and used[record.topic] + size > room:
                 yield chunk
@@ -120,7 +123,7 @@ class _Wire:
     """A producer that is polled while records are on their way.
 
     Attributes:
-        ended: by a fatal error; it takes nothing any more.
+        ended: by a fatal error; it accepts no more records.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -152,7 +155,9 @@ class _Wire:
         handed = len(chunk) - len(rejected)
         if not self._settled(reports, handed, deadline):
             self._producer.purge()
+            # The purge reports what it has failed, which takes another poll.
             self._settled(reports, handed, time.monotonic() + _PURGED_SECONDS)
+        # Not even the purge has reported them: they are sent again.
         lost = {n: _TIMED_OUT for n in chunk if n not in reports and n not in rejected}
         return rejected | lost | {n: error for n, error in reports.items() if error is not None}
 

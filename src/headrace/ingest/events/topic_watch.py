@@ -19,7 +19,7 @@ from headrace.runtime.files.durable_files import replace_file
 
 _LOG = logging.getLogger("headrace.ingest")
 _LOOK_SECONDS = 1.0
-# Five looks, so that one late answer is not taken for an outage.
+# Five checks, so that one late answer does not count as an outage.
 _RECENT_SECONDS = 5.0
 _OF_A_TOPIC = (AuthorizationError, KafkaException)
 
@@ -42,9 +42,9 @@ class TopicPresence(enum.Enum):
 
 
 class TopicWatch:
-    """Looks at the topics once a second, on a thread of its own.
+    """Checks the topics once a second, on a thread of its own.
 
-    Its answers cost nothing, so it can be asked for every request and by every probe. The topics
+    Its answers come from memory, so it can be used for every request and every probe. The topics
     that existed are kept in a file, for starts while Kafka is unreachable.
     """
 
@@ -76,7 +76,7 @@ class TopicWatch:
         return TopicPresence.KEPT if topic in self._kept else TopicPresence.UNKNOWN
 
     def start(self) -> None:
-        """Starts to look."""
+        """Starts the checks."""
         self._thread.start()
 
     def look(self) -> None:
@@ -91,7 +91,7 @@ class TopicWatch:
             _LOG.info("Kafka responds again")
             self._is_unreachable = False
         missing = self._topics - topics
-        # Once for each topic that is newly missing, not with every look.
+        # Once for each topic that is newly missing, not with every check.
         if missing - self._missing:
             names = ", ".join(sorted(missing))
             _LOG.error("Declared topics do not exist, create them with `headrace apply`: %s", names)
@@ -109,7 +109,7 @@ class TopicWatch:
             self._kept = topics
 
     def close(self) -> None:
-        """Stops looking."""
+        """Stops the checks."""
         self._ending.set()
 
     def _follow(self) -> None:

@@ -65,9 +65,9 @@ class Verdicts(NamedTuple):
 
     def late_problems(self, reasons: Mapping[bytes, str]) -> list[ProblemDetails]:
         """A problem for each accepted event that Kafka will never take, by the events' values."""
-        taken = {problem.index for problem in self.rejected}
+        rejected_numbers = {problem.index for problem in self.rejected}
         count = len(self.accepted) + len(self.rejected)
-        numbers = [number for number in range(count) if number not in taken]
+        numbers = [number for number in range(count) if number not in rejected_numbers]
         return [
             ProblemDetails(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -106,8 +106,8 @@ class EventCheck:
     event-too-large          with key and headers, beyond the topic's ``max.message.bytes``
     ======================== ===================================================================
 
-    Most events are accepted at first sight; whatever else there is, good or bad, is looked at
-    again, by steps that know the reason.
+    Most events are accepted by the fast path; all others, valid or not, are checked again by steps
+    that find the reason.
     """
 
     def __init__(

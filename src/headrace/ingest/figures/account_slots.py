@@ -21,8 +21,8 @@ _RECORD_BYTES = _LENGTH.size + MAX_NAME_BYTES
 class AccountSlots:
     """Numbers for accounts, from 1 on, in a file that every worker of the host maps.
 
-    Accounts are free text and there may be any number of them, so a monitoring system could not
-    bear a figure for each. An account keeps its number as long as the file is there.
+    Accounts are free text, and there may be any number of them, so a monitoring system could not
+    hold a figure for each. An account keeps its number as long as the file is there.
 
     A worker may be killed at any instruction: the lock is the kernel's, and the length that makes
     a record count is written after its text.

@@ -55,7 +55,7 @@ class ServiceMetric:
 
 SERVICE_METRICS = (
     ServiceMetric(REQUESTS, "counter", ("status",), "requests answered"),
-    ServiceMetric(EVENTS, "counter", ("topic", "outcome"), "events by what became of them"),
+    ServiceMetric(EVENTS, "counter", ("topic", "outcome"), "events by outcome"),
     ServiceMetric(REJECTIONS, "counter", ("topic", "code"), "events rejected, by reason"),
     ServiceMetric(BYTES, "counter", ("topic",), "bytes of accepted events"),
     ServiceMetric(
@@ -71,7 +71,7 @@ SERVICE_METRICS = (
 
 ACCOUNT_METRICS = (
     ServiceMetric(
-        ACCOUNT_EVENTS, "counter", ("account", "outcome"), "events of an account by what became"
+        ACCOUNT_EVENTS, "counter", ("account", "outcome"), "events of an account by outcome"
     ),
     ServiceMetric(ACCOUNT_BYTES, "counter", ("account",), "bytes of an account's accepted events"),
 )
@@ -109,7 +109,7 @@ SPOOL_METRICS = (
     SpoolMetric(
         "headrace_ingest_spool_rejected_total",
         "counter",
-        "events quarantined because Kafka rejects them for ever",
+        "events quarantined because Kafka rejects them permanently",
         attrgetter("rejected"),
     ),
     SpoolMetric(

@@ -24,7 +24,7 @@ _MAX_ZSTD_WINDOW = 8 * 1024 * 1024  # memory that a frame may ask the decoder fo
 _ZSTD_STEP_BYTES = 256
 _FIRST_STEP_BYTES = 512
 _MAX_PARTS = 1000
-_OFF_LOOP_BYTES = 32_768  # less is decoded sooner than a thread is woken
+_OFF_LOOP_BYTES = 32_768  # below it, waking a thread takes longer than decoding
 _SHOWN_CHARACTERS = 80
 
 
@@ -72,6 +72,7 @@ class BodyReader:
         """
         decode = _decoder(encoding)
         expected = int(length) if length.isdigit() else None
+        # Refused by its header, before anything is read.
         if expected is not None and expected > self._limits.sent_bytes:
             raise _too_large(self._limits)
         sent = await self._receive_in_time(receive, expected, share)
@@ -83,6 +84,7 @@ class BodyReader:
         else:
             loop = self._deadlines.loop
             body = await loop.run_in_executor(self._threads, decoding, sent)
+        # The sent bytes are decoded, and no longer held.
         share.release(len(sent))
         return body
 
@@ -102,6 +104,7 @@ class BodyReader:
         try:
             return await _receive_all(receive, expected, self._limits, share)
         except asyncio.CancelledError:
+            # A cancellation from outside, alone or beside the timeout, must not become an answer.
             if not is_late or reading.uncancel():
                 raise
             detail = f"the body was not there after {self._limits.seconds:g} s"
@@ -116,6 +119,7 @@ async def _receive_all(
     """Receives up to the last byte: a server may send an empty message after it."""
     message = await receive()
     first: bytes = message.get("body", b"")
+    # Most bodies come in one message, and need no copy.
     if message["type"] == "http.request" and _is_last(message, len(first), expected):
         _check_size(len(first), limits)
         share.received(len(first))
@@ -223,6 +227,7 @@ def _gunzip(sent: bytes) -> Iterator[bytes]:
             while member.unconsumed_tail:
                 yield member.decompress(member.unconsumed_tail, _STEP_BYTES)
             step = min(2 * step, _STEP_BYTES)
+        # What follows the member is handed to the next one.
         place -= len(member.unused_data)
         if place == len(view):
             return

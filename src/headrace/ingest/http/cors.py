@@ -32,7 +32,7 @@ _PREFLIGHT: tuple[Header, ...] = (
 
 
 class Cors:
-    """Decides by the Origin header, which no page can forge and any other program can."""
+    """Decides by the Origin header, which no page can forge, though any other program can."""
 
     def __init__(self, origins: Sequence[str]) -> None:
         self._any = ANY_ORIGIN in origins

@@ -11,7 +11,7 @@ _CHECK_SECONDS = 0.1
 class Deadlines:
     """Ends waits of one event loop that take too long, a tenth of a second late at most.
 
-    One timer does for all of them: with ``asyncio.timeout`` and ``asyncio.wait_for``, which ask the
+    One timer serves all of them: with ``asyncio.timeout`` and ``asyncio.wait_for``, which ask the
     kernel for the process's id several times, a request of one event would spend a fifth of its
     time on its limits.
     """

@@ -44,7 +44,7 @@ class Request:
         receive: ASGI's, for the body.
         method: its method, in capital letters.
         path: without the query.
-        headers: values by lower-case name; of a header that is there twice, the last value.
+        headers: values by lower-case name; of a header that is repeated, the last value.
         id: the client's X-Request-Id if it is short and plain, otherwise a new one.
         origin: of the web page that sent it; ``None`` where no browser did.
         token: who sends it, once that is known.
@@ -54,7 +54,7 @@ class Request:
         rejected: events that are not taken.
     """
 
-    # Of the class, so that a request pays for what it sets.
+    # Defaults of the class, so that a request only pays for what it sets.
     token: Token | None = None
     topic = ""
     received_bytes = accepted = rejected = 0
@@ -89,11 +89,11 @@ class Request:
         return self.headers.get(name, b"").decode("latin-1")
 
     def check_headers(self, max_bytes: int) -> None:
-        """Refuses headers that are too large, or that can be read in two ways.
+        """Refuses headers that are too large, or ambiguous.
 
         Raises:
             RefusedRequestError: 431 beyond ``max_bytes``; 400 when one that counts is repeated, or
-                when the body is coded on its way in another manner than in chunks.
+                when the transfer coding of the body is not chunked.
         """
         pairs = self._scope["headers"]
         # The dictionary is summed up faster than the pairs, and lacks only repeated headers.

@@ -25,14 +25,14 @@ from headrace.settings import IngestSettings, Rate
 
 _SCHEME = b"bearer "
 _KEY = re.compile(rb"(?:^|&)key=(?P<text>[^&]*)")
-# Of a service or account without limits; compared, so that no bucket is asked for it.
+# Of a service or account without limits; compared, so that no bucket is consulted.
 _NO_RATE = Rate()
 _MAX_RETRY_SECONDS = 86_400  # a limit may be so small that it refills in no finite time
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="headrace"')
 
 
 class Tokens(Protocol):
-    """What tokens are looked up in."""
+    """The tokens that a service knows, by their public ids."""
 
     @property
     def ready(self) -> bool:
@@ -50,7 +50,7 @@ class Tokens(Protocol):
 
 
 class RequestGuard:
-    """Checks tokens and rate limits before a body is read or an event is looked at.
+    """Checks tokens and rate limits before a body is read or an event is checked.
 
     Every refusal is a problem with its HTTP status.
     """
@@ -107,6 +107,7 @@ class RequestGuard:
         token = authenticate(text, self._tokens.get, datetime.now(UTC), only)
         if isinstance(token, Token):
             return token
+        # Kafka may know a newer record of it than this host: then the answer is 503, not 401.
         if token in (Refusal.UNKNOWN, Refusal.EXPIRED):
             self.require_current()
         return None
@@ -123,7 +124,7 @@ class RequestGuard:
             return token
         if token is None:
             self.require_current()
-        raise _no_token("there is no webhook of this address")
+        raise _no_token("no webhook has this address")
 
     def _require_ready(self) -> None:
         if not self.ready:
@@ -141,7 +142,7 @@ class RequestGuard:
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
 
     def is_allowed(self, request: Request, scope: TokenScope, topic: str) -> bool:
-        """Returns whether a request would be let in now, as it was when it came.
+        """Returns whether a request that was accepted would be accepted now, too.
 
         Its secret may have been rotated since, its token revoked or changed.
         """
@@ -206,6 +207,7 @@ class RequestGuard:
             return
         wait = await self._limiter.acquire(charges)
         if wait > 0:
+            # So that its next requests are refused before their bodies are read.
             self._limited_until[token.public_id] = self._clock() + wait
             raise _limited(wait)
 

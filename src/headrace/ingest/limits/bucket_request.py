@@ -1,4 +1,4 @@
-"""What a request takes from the buckets of its rate limits, and what keeps the buckets."""
+"""What a request takes from the buckets of its rate limits, and the interface of the buckets."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ class Limiter(Protocol):
         ...
 
     async def close(self) -> None:
-        """Lets go of files and connections; the buckets stay."""
+        """Closes files and connections; the buckets stay."""
         ...

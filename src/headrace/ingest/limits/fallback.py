@@ -25,9 +25,9 @@ class RemoteLimiter(Limiter, Protocol):
 class FallbackLimiter(Limiter):
     """Limits by all hosts' buckets, and by those of this host while the former are unavailable.
 
-    Nothing it asks can make a request fail or go unlimited, and only requests that are under way
-    when it fails wait for it. What all hosts' limits admit is noted in this host's: whatever
-    comes and goes, one host alone stays below ``per_second * (2 * burst_seconds + t)`` or so.
+    No failure of the remote limiter makes a request fail or go unlimited, and only requests in
+    flight when it fails wait for it. What all hosts' limits admit is also charged to this host's:
+    whichever is in use, one host alone stays below ``per_second * (2 * burst_seconds + t)`` or so.
 
     Must be created while the event loop runs, and starts with this host's limits.
     """

@@ -74,8 +74,11 @@ class LocalLimiter(Limiter):
                 wait = max(wait, _WAIT_WHEN_FULL_SECONDS)
                 continue
             holder, full_at = _SLOT.unpack_from(self._map, place)
+            # A bucket that is not in the table is full.
             full_at = max(full_at, now) if holder == name else now
             needed = charge.amount / charge.per_second
+            # A charge larger than the bucket waits until the bucket is full, and then leaves a
+            # debt.
             wait = max(wait, full_at + min(needed - charge.burst_seconds, 0.0) - now)
             slots[place] = name, full_at + needed
         return wait, slots
@@ -92,7 +95,7 @@ class LocalLimiter(Limiter):
             holder, full_at = _SLOT.unpack_from(self._map, place)
             if holder == name:
                 return place
-            # A full bucket is as good as none.
+            # A full bucket equals a new one, so its slot is free.
             if free is None and full_at <= now and place not in taken:
                 free = place
         return free

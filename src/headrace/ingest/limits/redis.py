@@ -24,11 +24,11 @@ _Waiting = tuple[Sequence[BucketRequest], asyncio.Future[float]]
 class RedisLimiter(Limiter):
     """Buckets in Redis, by its clock, in one script that runs as a whole: exact over all hosts.
 
-    What is asked while Redis is at work goes to it together, as the next call. A bucket's key goes
-    when it is full. What Redis forgets, because it started without its data or evicts keys, is a
-    full bucket.
+    Charges that come while a call is in progress go to Redis together, in the next call. A bucket's
+    key expires when it is full. What Redis forgets, because it started without its data or evicts
+    keys, is a full bucket.
 
-    Everything raises what the client or the network raises, and ``TimeoutError`` where no answer
+    Every method raises what the client or the network raises, and ``TimeoutError`` if no answer
     came in time; the charge may have been taken then.
     """
 

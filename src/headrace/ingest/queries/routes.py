@@ -118,9 +118,7 @@ class QueryRoutes:
         """
         query_id, *rest = request.path.removeprefix(PREFIX).removeprefix("/").split("/")
         if rest not in ([], [_RESULTS_SUFFIX]) or (rest and not query_id):
-            raise refused(
-                HTTPStatus.NOT_FOUND, "no-such-path", "see /openapi.json for what there is"
-            )
+            raise refused(HTTPStatus.NOT_FOUND, "no-such-path", "see /openapi.json for all paths")
         if rest:
             return await self._results(request, token, query_id)
         if query_id:
@@ -176,6 +174,7 @@ class QueryRoutes:
     async def _cancel(self, request: Request, token: Token, query_id: str) -> Answer:
         await self._admit(token, TokenScope.WRITE_QUERIES)
         registry = _registry(request)
+        # For its check: the query must be of a topic of this token.
         await self._query(token, registry, query_id)
         await self._call(self._backend.cancel, registry, query_id)
         return Answer(HTTPStatus.NO_CONTENT, b"", ())
@@ -225,9 +224,10 @@ class QueryRoutes:
                 share,
             )
             request.received_bytes = share.sent_bytes
+            # Charged before it is decoded: an invalid body costs as much.
             await self._gate.admit(token, 1, len(body))
             if not body:
-                detail = "the body is empty; send {} where there is nothing to say"
+                detail = "the body is empty; send {} to set nothing"
                 raise refused(HTTPStatus.BAD_REQUEST, "bad-query", detail)
             try:
                 return _REQUEST.decode(body)

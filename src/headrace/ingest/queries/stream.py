@@ -118,6 +118,7 @@ class ResultStream:
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         if isinstance(outcomes[0], Exception):
             _LOG.warning("A stream of results ended: %r", outcomes[0])
+        # A client that reads nothing must not hold up the drain.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._life.timing.end_seconds):
                 await send({"type": "http.response.body", "body": b""})
@@ -144,6 +145,7 @@ class ResultStream:
             left = self._beat_at - loop.time()
             if left <= 0:
                 await self._beat(send)
+            # asyncio.wait, not wait_for: a heartbeat that is due must not cancel the read.
             elif (await asyncio.wait({reading}, timeout=left))[0]:
                 return reading.result()
 

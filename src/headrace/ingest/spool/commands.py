@@ -75,7 +75,7 @@ def drop(
 
     # Nothing is dropped by default, since nothing brings it back.
     if (bool(files) + quarantined + waiting) != 1:
-        raise click.UsageError("say what to drop: FILE..., --quarantined or --waiting")
+        raise click.UsageError("name what to drop: FILE..., --quarantined or --waiting")
     changes = spools.drop(session.settings, topic, files, waiting=waiting, dry_run=dry_run)
     return SpoolDrop(dry_run, tuple(changes))
 

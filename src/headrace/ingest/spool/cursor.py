@@ -39,7 +39,7 @@ class CursorFile:
 
     Two slots, written in turn: a torn write leaves the one before it, which must be on the disk
     then. A process that was killed may have left a write that is not. The file has its final size
-    from the start, so that a full disk does not stop the loader, which makes room.
+    from the start, so that a full disk does not stop the loader, which frees space.
     """
 
     def __init__(self, path: Path) -> None:

@@ -55,11 +55,14 @@ class Damage:
 
 def frames(payloads: Sequence[bytes], marker: int, counter: int) -> bytes:
     """Returns the payloads of one append as frames, counted from ``counter``."""
-    left = framed_bytes(payloads)
+    remaining_bytes = framed_bytes(payloads)
     pieces: list[bytes] = []
     for place, payload in enumerate(payloads):
-        left -= HEAD_BYTES + len(payload)
-        body = _BODY.pack(len(payload), len(payloads) - place - 1, left, counter + place) + payload
+        remaining_bytes -= HEAD_BYTES + len(payload)
+        body = (
+            _BODY.pack(len(payload), len(payloads) - place - 1, remaining_bytes, counter + place)
+            + payload
+        )
         pieces += (_PREFIX.pack(marker, crc32c(body)), body)
     return b"".join(pieces)
 

@@ -27,7 +27,7 @@ class GroupCommit:
 
     Args:
         spool: where they are appended.
-        max_bytes: the spool is locked for so much at a time, and full for so much at once.
+        max_bytes: of one append: the spool is locked while it is written.
     """
 
     def __init__(self, spool: Spool, max_bytes: int = 4 << 20) -> None:
@@ -53,11 +53,11 @@ class GroupCommit:
     async def _write(self) -> None:
         while group := self._next():
             try:
-                taken = await asyncio.to_thread(self._append, group)
+                is_appended = await asyncio.to_thread(self._append, group)
             except Exception as error:  # noqa: BLE001 - each request raises it
                 _settle(group, error)
             else:
-                _settle(group, taken)
+                _settle(group, is_appended)
         self._writing = None
 
     def _next(self) -> Sequence[_PendingAppend]:

@@ -28,14 +28,14 @@ from headrace.runtime.retrying import exponential_backoff
 _LOG = logging.getLogger("headrace.ingest.spool")
 _MAX_RECORDS = 1000  # a crash repeats one batch at most
 _POLL_SECONDS = 0.2
-_MAX_DELAY_SECONDS = 5.0  # so late it is noticed that Kafka responds
+_MAX_DELAY_SECONDS = 5.0  # how late a recovery of Kafka may be noticed
 _SEND_SECONDS = 30.0
 _LOCKED_SEND_SECONDS = 3.0  # requests wait for the lock meanwhile
 
 
 @dataclass(frozen=True)
 class SendResult:
-    """What Kafka made of records: each was taken, rejected or waits.
+    """Kafka's answers for records: each was taken, rejected or waits.
 
     Attributes:
         rejected: why Kafka will never take them, by their places in what was sent, from 0.
@@ -63,8 +63,8 @@ class LoadReport:
         records: records that were replayed.
         missing: counters that no record came for: damaged, or deleted with their file.
         quarantined: damaged ranges and whole segments that were quarantined.
-        rejected: records quarantined because Kafka rejects them for ever.
-        standby: another loader of this host is at work; nothing was done.
+        rejected: records quarantined because Kafka rejects them permanently.
+        standby: another loader of this host is active; nothing was done.
     """
 
     records: int = 0
@@ -79,7 +79,7 @@ class Loader:
 
     Any number may exist on a host: one works, the others stand by until it is closed or killed.
     Its cursor is kept durably after every batch, so a crash repeats the last batch at most, and
-    so does a ``send`` that raises. What Kafka rejects for ever is quarantined with the reason.
+    so does a ``send`` that raises. What Kafka rejects permanently is quarantined with the reason.
 
     ``send(records, seconds)`` is called with up to 1,000 records, in order, and returns after about
     ``seconds`` at most. The next call has those that wait, before any that follow them.
@@ -169,7 +169,8 @@ class Loader:
     def _drain(self) -> None:
         """Sends the last records while no process can append; afterwards the spool is empty.
 
-        Only right after Kafka took a batch: appenders wait meanwhile, in an outage for its length.
+        Only right after Kafka took a batch: appenders wait meanwhile, which in an outage could be
+        long.
         """
         with self._store.exclusive():
             while batch := self._next():
@@ -191,6 +192,8 @@ class Loader:
             if reader is None:
                 continue
             self._batch = reader.batch(readable, self._cursor.counter, _MAX_RECORDS)
+            # A segment that grows may get further records: only `_drain`, under the lock, finishes
+            # it.
             if self._batch.records or readable.growing:
                 break
             self._finish(reader)

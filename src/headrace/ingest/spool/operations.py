@@ -90,7 +90,7 @@ def replay(
 ) -> list[SpoolChange]:
     """Puts quarantined files back into the topic's spool: ``files``, or all that hold events.
 
-    A file that can't be put back stays, with its ``failure``, and holds up no other.
+    A file that can't be put back stays, with its ``failure``, and does not stop the others.
 
     Raises:
         SpoolError: if a file is not there, or the spool can't be read.
@@ -135,7 +135,7 @@ def _chosen(
     for name in files:
         if name not in by_name:
             known = ", ".join(by_name) or "none"
-            reason = f"there is no file {name!r} that this can be done with: {known}"
+            reason = f"there is no such file {name!r}: {known}"
             raise SpoolError(str(spool.store.quarantine), reason)
     return [by_name[name] for name in files or by_name]
 

@@ -1,4 +1,4 @@
-"""Moves out of the loader's way what can't be replayed, with what is known of it."""
+"""Moves what can't be replayed into the quarantine, with what is known of it."""
 
 from __future__ import annotations
 
@@ -56,5 +56,7 @@ def quarantine_rejected(path: Path, rejected: Sequence[RejectedRecord], quaranti
 
 def quarantine_segment(path: Path, quarantine: Path) -> None:
     """Moves a whole segment into the quarantine."""
+    # Within one file system: it takes no space, and a crash leaves the file in one of the two
+    # folders.
     path.rename(quarantine / path.name)
     sync_folder(quarantine)

@@ -72,8 +72,8 @@ class Spool:
     back, each record with the next counter.
 
     A crash loses nothing that ``append`` returned for. What it did not return for is unknown: a
-    process that is killed, or a disk that fails twice, may leave records that are replayed all
-    the same, all of an append or none.
+    process that is killed, or a disk that fails twice, may leave records that are still replayed,
+    all of an append or none.
 
     Order per key: records sent straight to Kafka while none are pending, and through ``append``
     or ``append_if_pending`` otherwise, arrive in the order of their acknowledgements.
@@ -144,6 +144,7 @@ class Spool:
             SpoolError: if it can't be read.
         """
         with self.store.exclusive():
+            # Under the lock, so that the files and the counters belong together.
             held = segments(self.store.folder) if self.pending else []
             paths = [self.store.path(segment) for segment in held]
             cursor = self.store.cursor_file.read()
@@ -191,8 +192,8 @@ class Spool:
         try:
             write_durably(path, content, start)
         except OSError as error:
-            # Where not even the undoing worked, what is left lies at or above the first counter of
-            # the next segment, and so is never replayed.
+            # Where even the undoing failed, what is left lies at or above the first counter of the
+            # next segment, and so is never replayed.
             self.store.seal()
             self.store.state.settled = 1
             raise SpoolError(str(self.store.folder), str(error)) from error
@@ -221,6 +222,7 @@ class Spool:
         except UnknownVersionError:
             created = None
         age = 0 if created is None else self._now_ms() - created
+        # The clock may have been set back since.
         return timedelta(milliseconds=max(0, age))
 
     def _now_ms(self) -> int:

@@ -28,8 +28,8 @@ class _Word:
 class SpoolState:
     """Figures in a mapped file, which processes read without a system call.
 
-    It is worth nothing after a power failure: the first process that locks the spool
-    finds all of it again.
+    It is meaningless after a power failure: the first process that locks the spool rebuilds it from
+    the files.
 
     Attributes:
         settled: 1 between two appends; a process killed inside one leaves 0.
@@ -70,7 +70,7 @@ class SpoolState:
         return words[1] != words[3]
 
     def advance(self, written: int) -> None:
-        """Sets ``written`` so that it can be believed later."""
+        """Sets ``written`` so that it can be verified later."""
         self.written = written
         self._written_checksum = _checksum(written)
 

@@ -104,7 +104,7 @@ class Store:
         )
 
     def close(self) -> None:
-        """Lets go of the folder. Nothing is lost by not calling it."""
+        """Closes the folder. Nothing is lost by not calling it."""
         self.state.close()
         os.close(self._lock_file)
 
@@ -126,6 +126,7 @@ class Store:
         """
         existing, state = segments(self.folder), self.state
         replayed = self.cursor_file.read().counter
+        # No counter may be used twice, even if the segments were deleted.
         written = max(FIRST_COUNTER, replayed, state.verified_end_counter)
         if existing:
             written = max(written, self._end_counter(existing[-1]))

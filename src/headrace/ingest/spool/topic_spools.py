@@ -20,7 +20,7 @@ _LOG = logging.getLogger("headrace.ingest")
 class TopicSpools:
     """Spools below a folder, each in a folder with its topic's name.
 
-    Those of topics that have no spool any more are replayed all the same.
+    Those of topics that have no spool any more are still replayed.
 
     Raises:
         SpoolError: if a folder can't be made or read.
@@ -35,7 +35,7 @@ class TopicSpools:
         self._loading: list[tuple[Loader, threading.Thread]] = []
 
     def load(self, sender: Callable[[], Send]) -> None:
-        """Replays each spool on a thread; one worker of the host is at work on each."""
+        """Replays each spool on a thread; one worker of the host replays each."""
         for name, spool in self._all.items():
             loader = Loader(spool, sender())
             run = threading.Thread(
@@ -70,10 +70,10 @@ def spooled_topics(folder: Path) -> list[str]:
 
 
 def warn_of_foreign_folders(folder: Path) -> None:
-    """Names folders that can be no topic's, as a disk's ``lost+found``: they are left alone."""
+    """Names folders that can't be a topic's, such as ``lost+found``; they stay untouched."""
     foreign = [name for name in _folders(folder) if not _may_be_topic(name)]
     if foreign:
-        _LOG.warning("%s: left alone, not the spool of a topic: %s", folder, ", ".join(foreign))
+        _LOG.warning("%s: ignored, not the spool of a topic: %s", folder, ", ".join(foreign))
 
 
 def _may_be_topic(name: str) -> bool:

@@ -28,7 +28,7 @@ _LOG = logging.getLogger("headrace.ingest.spool")
 REJECTED, DAMAGED, SEGMENT = "rejected", "damaged", "segment"
 _KINDS = frozenset({f".{REJECTED}", f".{DAMAGED}"})
 _MAX_RECORDS = 500
-_ALL_COUNTERS = 1 << 63  # beyond any that a spool comes to
+_ALL_COUNTERS = 1 << 63  # larger than any counter of a spool
 _PLACE = re.compile(r"^\S+: ")
 
 
@@ -68,7 +68,7 @@ class QuarantinedFile:
 
 
 def quarantined_files(spool: Spool) -> list[QuarantinedFile]:
-    """Returns the quarantined files by name; those that headrace did not name are left alone.
+    """Returns the quarantined files by name; files that headrace did not name are ignored.
 
     Raises:
         SpoolError: if a file can't be read.
@@ -78,11 +78,11 @@ def quarantined_files(spool: Spool) -> list[QuarantinedFile]:
         paths = sorted(quarantine.iterdir())
         segment_names = {segment.name for segment in segments(quarantine)}
         files = [path for path in paths if path.is_file()]
-        ours = [path for path in files if path.suffix in _KINDS or path.name in segment_names]
-        foreign = [path.name for path in paths if path not in ours]
+        own_files = [path for path in files if path.suffix in _KINDS or path.name in segment_names]
+        foreign = [path.name for path in paths if path not in own_files]
         if foreign:
-            _LOG.warning("%s: left alone, no file of headrace: %s", quarantine, ", ".join(foreign))
-        return [_described(path) for path in ours]
+            _LOG.warning("%s: ignored, not a file of headrace: %s", quarantine, ", ".join(foreign))
+        return [_described(path) for path in own_files]
 
 
 def put_back(spool: Spool, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Tokens as Kafka has them, and as this host knew them last while Kafka is unreachable."""
+"""Tokens as Kafka has them; while Kafka is unreachable, as this host last knew them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOG = logging.getLogger("headrace.ingest")
 
 
 class Registry(Protocol):
-    """The source of tokens; it is not asked before it has read all of them."""
+    """The source of tokens; it is not used before it has read all of them."""
 
     @property
     def ready(self) -> bool:

@@ -26,8 +26,8 @@ from headrace.project.services import broker_config
 from headrace.settings import IngestSettings, Rate, Secret, Settings
 
 _ASK_SECONDS = 0.1
-# Which worker answers is chance: with this many answers for each of them, it is unlikely that one
-# was never asked.
+# Which worker answers is random: with this many answers for each, it is unlikely that one was never
+# reached.
 _ASKED_EACH = 8
 
 
@@ -135,8 +135,8 @@ def revoke_token(settings: Settings, public_id: str) -> Token:
     """Ends a token for good; harmless when it has ended.
 
     Raises:
-        TokenUnknownError: if there is none; or its record can't be read, and it is ended all the
-            same.
+        TokenUnknownError: if there is none; or its record can't be read, and it is ended
+            nevertheless.
     """
     config, now = broker_config(settings), datetime.now(UTC)
     table = registry.read_tokens(config)
@@ -213,5 +213,5 @@ def _require_bounded(spec: TokenSpec) -> None:
 
 
 def _unknown(public_id: str, *, is_unreadable: bool) -> TokenUnknownError:
-    reason = "its record can't be read" if is_unreadable else "there is none of this id"
+    reason = "its record can't be read" if is_unreadable else "there is no token with this id"
     return TokenUnknownError(public_id, reason)

@@ -184,7 +184,7 @@ def test_a_body_that_is_no_registration_is_refused(asked, backend, body, status,
 def test_an_empty_body_is_refused_with_what_to_send(asked):
     answer, _, document = asked("/v1/queries", b"")
     assert (answer, document["code"]) == (400, "bad-query")
-    assert document["detail"] == "the body is empty; send {} where there is nothing to say"
+    assert document["detail"] == "the body is empty; send {} to set nothing"
 
 
 def test_lines_are_no_registration(asked):

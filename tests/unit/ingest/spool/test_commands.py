@@ -92,8 +92,8 @@ def test_drop_removes_files_or_events_that_wait(answer, run):
 
 
 def test_nothing_is_dropped_that_was_not_named(run):
-    assert "say what to drop" in run("drop", "kept", code=2)
-    assert "say what to drop" in run("drop", "kept", "x", "--waiting", code=2)
+    assert "name what to drop" in run("drop", "kept", code=2)
+    assert "name what to drop" in run("drop", "kept", "x", "--waiting", code=2)
 
 
 def test_a_topic_or_file_that_is_not_there_is_named_with_those_that_are(answer):

@@ -49,7 +49,7 @@ def test_a_folder_that_can_be_no_topics_is_left_alone_and_said(tmp_path, caplog)
     spools = TopicSpools(tmp_path, LIMITS, ["events"])
     assert list(spools.stats()) == ["events"]
     assert list((tmp_path / "lost+found").iterdir()) == []
-    assert caplog.messages == [f"{tmp_path}: left alone, not the spool of a topic: lost+found"]
+    assert caplog.messages == [f"{tmp_path}: ignored, not the spool of a topic: lost+found"]
     spools.close()
 
 

@@ -91,7 +91,7 @@ def test_names_that_are_not_ours_are_left_alone_and_said(rejecting, names, caplo
     (quarantine / "folder").mkdir()
     assert names(rejecting) == ours
     assert caplog.messages == [
-        f"{quarantine}: left alone, no file of headrace: copy-of-host-a.segment, folder, notes.txt"
+        f"{quarantine}: ignored, not a file of headrace: copy-of-host-a.segment, folder, notes.txt"
     ]
     with pytest.raises(SpoolError, match="the name that headrace gave it"):
         upkeep.put_back(rejecting, "copy-of-host-a.segment")
