@@ -10,7 +10,7 @@ from headrace.errors import Problem, ProjectError
 
 TEMPLATE = Path(__file__).with_name("template")
 _PLACEHOLDER = "{{name}}"
-_NAMES = {"gitignore": ".gitignore"}  # as itself it would hide files of the template
+_NAMES = {"gitignore": ".gitignore"}  # under its real name it would hide files of the template
 
 
 @dataclass(frozen=True)

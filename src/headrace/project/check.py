@@ -1,4 +1,4 @@
-"""Loads a project: its declarations, each checked by itself and all with each other."""
+"""Loads a project: its declarations, each checked alone and all against each other."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def find_declarations(settings: Settings) -> tuple[list[Declaration[Any]], list[
             else:
                 modules.append(imported)
     own = own_modules(settings.root, sys.modules.copy())
-    if not problems:  # what a module that has failed would have named is not known
+    if not problems:  # it is unknown what a module that failed would have named
         problems += _ignored(made, modules, own)
     return _declared_by(modules, [*own.values()]), problems
 
@@ -79,7 +79,7 @@ def _ignored(
 def _ignored_problem(declaration: MadeDeclaration, home: str | None) -> Problem:
     value, kind = declaration.value, type(declaration.value).__name__
     if home is None:
-        message = "is given to no variable of the module"
+        message = "is assigned to no variable of the module"
         remedy = f"name it, such as mine = {kind}(...), or put it into a list that has a name"
     else:
         message = f"is in module {home!r}, which project.modules of {PROJECT_FILE} does not name"
@@ -108,7 +108,7 @@ def field_location(event: type, path: str) -> tuple[str, int] | None:
 
 def _make_importable(root: Path) -> None:
     sys.path[:] = [str(root), *(entry for entry in sys.path if entry != str(root))]
-    importlib.invalidate_caches()  # files may be younger than Python's listing of their folder
+    importlib.invalidate_caches()  # files may be newer than Python's listing of their folder
     # A test or a program may load several projects in one process, each with a module `flow`.
     own = {file.parent.name for file in root.glob("*/__init__.py")}
     own |= {file.stem for file in root.glob("*.py")}

@@ -74,25 +74,25 @@ class StatusKind:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind(Generic[Value]):
-    """What all declarations of a kind have in common. None of it connects or imports Spark.
+    """What all declarations of a kind share. None of it connects or imports Spark.
 
-    Only ``type_faults`` and ``name`` are asked of every value. What has parts of wrong types is
-    reported, and left out of everything else, which relies on the types.
+    Only ``type_faults`` and ``name`` are called for every value. A value with parts of wrong types
+    is reported, and left out of everything else, which relies on the types.
 
     Attributes:
         type: of the values.
         label: what messages call a value: ``mirror``.
         plural: what JSON calls the values: ``mirrors``.
         shown: what `check` calls a number of them; by default ``mirror(s)``.
-        hint: which commands are for a value, for users who name it to others.
+        hint: which commands are for a value, for users who name it in other commands.
         type_faults: which parts of a value are not what the model says.
         faults: what else is wrong with a value by itself.
         faults_between: what is wrong between values of the kind and any others, given all of the
             project. Names and consumer groups are compared for all kinds.
         settings_faults: settings of ``headrace.toml`` that fit no declaration.
         warnings: what is valid, and does not do what is expected.
-        consumer_group: of what reads topics as a group. Such kinds have names in common, by which
-            a line of a log and a metric name one reader. ``None``: these do not.
+        consumer_group: of what reads topics as a group. Such kinds share one set of names, so that
+            a log line or a metric names one reader. ``None``: it has names of its own.
         reads: the declared topics whose records it reads in order.
         looks_up: the declared topics of which it keeps the newest record of each key.
         writes: the declared topics that it writes, each with a verb: ``copies to``.

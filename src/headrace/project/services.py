@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LAKE_ON_HDFS = "/lake"
 INGEST_FOLDER = "ingest"
-"""Below the project's state: what the workers of its HTTP service share."""
+"""Below the project's state: the folder that the workers of its HTTP service share."""
 
 _START = timedelta(seconds=60)
 _DRAIN = timedelta(seconds=60)
@@ -133,9 +133,9 @@ def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) ->
 def down(settings: Settings) -> Services:
     """Stops the servers that :func:`up` started, and keeps their data; harmless when they are down.
 
-    An HTTP service that was started by hand keeps running, and is in the answer.
+    An HTTP service that was started by hand keeps running, and is returned.
     """
-    ingest_process(settings).stop(_DRAIN)  # first: what it has accepted still goes to Kafka
+    ingest_process(settings).stop(_DRAIN)  # first: accepted events still go to Kafka
     for cluster in site_clusters(settings):
         stop_cluster(cluster.state)
     stop_hdfs(settings.state)
@@ -253,7 +253,7 @@ def _address(cluster: SiteCluster) -> ClusterAddress:
 
 
 def _brokers(cluster: SiteCluster, name: str) -> Iterator[Server]:
-    # Also of a cluster that is no more the project's own: `down` stops it.
+    # Also of a cluster that no longer belongs to the project: `down` stops it.
     for broker in cluster_status(cluster.state).brokers:
         yield Server(f"{name} broker {broker.node}", f"127.0.0.1:{broker.port}", broker.pid)
 

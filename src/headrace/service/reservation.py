@@ -16,7 +16,7 @@ _OTHER_FILES = 256  # of a worker: Kafka's connections, the spool, counters, lib
 
 @contextlib.contextmanager
 def only_service(state: Path, address: str) -> Iterator[None]:
-    """Keeps the folder that workers share for one service, as long as its process lives.
+    """Reserves the folder that workers share for one service, as long as its process lives.
 
     Args:
         state: the folder.
@@ -48,7 +48,7 @@ def _lock(state: Path) -> ProcessLock:
 def allow_connections(settings: IngestSettings) -> None:
     """Raises the process's limit of open files to what its connections need.
 
-    At that limit, new connections would wait without a word.
+    At that limit, new connections would wait without any message.
 
     Raises:
         ServerStartError: if the system's own limit is lower.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _BUDGET_WINDOW_SECONDS = 3600.0  # as `restart.budget` is documented: restarts an hour
 MAX_BUSY_STARTS = 20
-"""So many starts an hour may meet a busy machine.
+"""How many starts an hour may meet a busy machine.
 
 With the default delays and the longest of Spark's own waits, they fit into the hour.
 """
@@ -25,11 +25,11 @@ class FailureKind(enum.Enum):
     """What another start would meet, and so what follows a failure.
 
     PERMANENT: the same failure: an operator or a developer has to act first. No start follows.
-    UNAVAILABLE: perhaps a server that answers again. It is waited for, without a restart of the
-        budget, unless the run has an end.
-    BUSY: perhaps a machine that has time: a process of Spark's did not answer another one on the
+    UNAVAILABLE: perhaps a server that answers again. The service waits for it, without a restart of
+    the budget, unless the run has an end. BUSY: perhaps a machine that has time: a process of
+    Spark's did not answer another one on the
         same machine soon enough. A start follows, without a restart of the budget.
-    TRANSIENT: anything. A start follows, and uses up a restart of the budget.
+    TRANSIENT: any other failure. A start follows, and uses up a restart of the budget.
     """
 
     PERMANENT = enum.auto()

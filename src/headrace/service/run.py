@@ -30,8 +30,8 @@ class Service(Protocol[AnyStatus]):
         """Runs until it is stopped, or raises why it can't continue.
 
         Args:
-            observe: called on the thread of ``run`` at least once a second. A service that itself
-                says how it has ended calls it with that status.
+            observe: called on the thread of ``run`` at least once a second. A service that reports
+                its own end calls it with that status.
         """
 
     def status(self) -> AnyStatus:
@@ -76,8 +76,8 @@ class ServiceRun(Generic[Status]):
     def run(self, observe: Callable[[Status], None]) -> None:
         """Runs the service; calls ``observe`` with its status every second and at the end.
 
-        Where another process runs in its place, it is refused, and neither writes nor deletes a
-        status.
+        If another process already runs this service, it is refused, and neither writes nor deletes
+        a status.
 
         Raises:
             ServerStartError: if the port of the metrics is taken.
@@ -109,7 +109,7 @@ class ServiceRun(Generic[Status]):
         except BaseException as error:
             reason = str(error) or type(error).__name__
             last = self._service.status()
-            # The file of one that was refused before it started would hide the running one.
+            # The status of a service that was refused before its start would hide the running one.
             is_refused = isinstance(error, RefusedError) and error.runs_elsewhere
             if not last.has_ended and (self._has_written or not is_refused):
                 self._write(last.ended(State.FAILED, reason))

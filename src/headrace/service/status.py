@@ -1,4 +1,4 @@
-"""What a service reports of itself, and the files in which others on its machine read that."""
+"""What a service reports of itself, and the files from which others on its machine read it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class ServiceStatus(Measured):
         return self
 
     def beside(self, others: Sequence[Self]) -> Self:  # noqa: ARG002 - for kinds that share parts
-        """Returns the status without what is another's by now.
+        """Returns the status without what another instance has taken over.
 
         Args:
             others: all statuses of its kind on this machine.

@@ -99,7 +99,9 @@ class Flows:
 
 def test_what_a_module_makes_and_does_not_name_is_reported_and_never_ignored(problems):
     found = problems(UNNAMED)
-    assert [(line, text.partition(" is given")[0].rpartition(": ")[2]) for line, text in found] == [
+    assert [
+        (line, text.partition(" is assigned")[0].rpartition(": ")[2]) for line, text in found
+    ] == [
         (1, "Pipeline 'a'"),
         (3, "Pipeline 'b'"),
         (6, "Topic 'made'"),

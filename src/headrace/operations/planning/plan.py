@@ -111,7 +111,7 @@ class Plan:
         routes: the path of each pipeline.
         workers: the path of each worker.
         warnings: settings that are allowed and do not do what is expected of them on these brokers.
-        broker_down: why the broker did not respond; then every topic is shown as one to create.
+        broker_down: why the broker did not respond; every topic is then shown as one to create.
         sinks: what pipelines change in the targets of their sinks, and what is refused; of an
             applied plan, what was made.
         queries: pipelines that would not start, since other steps have written their checkpoint.
@@ -143,6 +143,7 @@ def make_plan(project: LoadedProject) -> Plan:
     topics = project_topics(project)
     routes, workers = _routes(project), _workers(project)
     pipelines = project.declared(Pipeline).values()
+    # Outside of the try: sinks and checkpoints are shown also while the broker is down.
     sinks = sink_changes(project.settings, pipelines)
     queries = checkpoint_changes(project.settings, pipelines)
     try:
@@ -185,7 +186,7 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
             is changed.
         SinkError: if a sink's target can't be made; the topics are.
     """
-    # First: it is the one failure that is known before anything is changed.
+    # First: it is the only failure that is known before anything is changed.
     require_sink_extras(project.settings, project.declared(Pipeline).values())
     config = broker_config(project.settings)
     topics = project_topics(project)
@@ -195,6 +196,7 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
     changes += _query_topic_changes(project, config)
     apply_changes(config, changes)
     refused = {change.topic for change in changes if change.action is Action.REFUSED}
+    # A refused topic keeps the key with which it was applied before.
     kept = [topic for topic in topics if topic.name not in refused]
     # Kafka does not store the key of a topic: a later change of it is noticed by this.
     remember_keys(project.settings.state, kept, topic_ids(config, names))

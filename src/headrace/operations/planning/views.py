@@ -13,7 +13,7 @@ from headrace.kafka.admin.topics import Action
 from headrace.operations.planning.plan import AppliedPlan, Plan
 from headrace.pipelines.late_data.declaration import LateData
 
-# A float has not the digits of timedelta.max, and rounds it up.
+# A float lacks the digits of timedelta.max, and rounds it up.
 _MAX_SECONDS = timedelta.max // timedelta(seconds=1)
 _SIGNS = {
     Action.CREATE: "[green]+",

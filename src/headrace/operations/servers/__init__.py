@@ -1,1 +1,1 @@
-"""The project's own servers on this machine, and how all that runs there is doing."""
+"""The project's own servers on this machine, and the status of everything that runs there."""

@@ -40,7 +40,7 @@ def down(session: Session) -> Services:
 
 @command("headrace status --json")
 def status(session: Session) -> ProjectStatus:
-    """Show how all parts of the project are doing."""
+    """Show the status of all parts of the project."""
     from headrace.operations.servers.statuses import all_statuses
     from headrace.operations.servers.views import ProjectStatus
     from headrace.project import services

@@ -47,6 +47,7 @@ class Sending:
         """Returns the settings by the names of librdkafka."""
         return {
             "acks": self.acks,
+            # librdkafka allows idempotence only with acks=all.
             "enable.idempotence": "true" if self.acks == "all" else "false",
             "linger.ms": str(self.linger_ms),
             "batch.size": str(self.batch_bytes),
@@ -190,6 +191,7 @@ def measure(
 def _sample(source: str, values: Sequence[bytes]) -> Sample:
     if not values:
         raise SampleError(source, "it is empty")
+    # Consumers are measured while they decode JSON: a wrong value must not end a run.
     for number, value in enumerate(values, 1):
         try:
             msgspec.json.decode(value)

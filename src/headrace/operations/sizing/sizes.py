@@ -71,7 +71,7 @@ class Size:
         partitions: number with which a consumer for each keeps up with the present rate; ``None``
             without a consumer's rate.
         planned_partitions: number for the planned rate; partitions can't be removed later.
-        warnings: sentences about what does not add up.
+        warnings: sentences about contradictions in the numbers.
     """
 
     bytes_per_second: Fraction
@@ -89,7 +89,7 @@ class CatchUp:
 
     Attributes:
         lag: the time in which the lag arrived.
-        needs: time until nothing is left of it; ``None``: never, or the throughput is not known.
+        needs: time until the lag is 0; ``None``: never, or the throughput is not known.
         within: the time that it may take; ``None`` when there is no limit.
         rate_needed: events a second that consumers must process for that.
     """
@@ -151,6 +151,7 @@ def join_size(load: JoinLoad) -> JoinSize:
     """Computes what a join keeps: for ``within`` and two times ``wait``, in whole slices."""
     slice_us = slice_length_us(microseconds(load.within))
     slice_seconds = Fraction(slice_us, 1_000_000)
+    # Slices are deleted as a whole, so up to one more than needed is kept.
     seconds = _seconds(load.within + 2 * load.wait) + slice_seconds
     kept = load.earlier_per_second * seconds
     on_disk = kept * load.earlier_bytes / load.compression
@@ -206,6 +207,7 @@ def rate_to_catch_up(lag: timedelta, arriving: Fraction, within: timedelta) -> F
 def _consumers(load: TopicLoad, rate: Fraction) -> int | None:
     if load.consumed_per_second is None:
         return None
+    # A topic has one partition at least, however low the rate is.
     return max(1, math.ceil(rate / load.consumed_per_second))
 
 
@@ -221,7 +223,7 @@ def _warnings(load: TopicLoad, partitions: int | None) -> Iterator[str]:
             "have nowhere to go: one broker more"
         )
     if load.replication == 1:
-        yield "with one copy, the loss of a disk is the loss of its events"
+        yield "with one copy, a lost disk loses its events"
     replicas = (partitions or 0) * load.replication
     if replicas > MAX_PARTITIONS_PER_BROKER * load.brokers:
         yield (
