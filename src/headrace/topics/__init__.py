@@ -1,1 +1,1 @@
-"""Topics: what must hold for them, their schemas, and their records as people look at them."""
+"""Topics: what must hold for them, their schemas, and views of their records."""

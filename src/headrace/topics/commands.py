@@ -66,7 +66,7 @@ def tail(session: Session, topic: str, *, start: TailFrom, limit: int | None, on
 
 
 def _format_of(session: Session, topic: str) -> Format:
-    # Without a registry no record names a schema, and a look needs no project that can be loaded.
+    # Without a registry no record names a schema, so `tail` needs no project that can be loaded.
     if session.settings.schema_registry is None or topic not in session.project.topics:
         return Raw()
     return session.project.topics[topic].record_format

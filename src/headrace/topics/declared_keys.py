@@ -25,6 +25,7 @@ def read_keys(state: Path) -> _Keys:
 def remember_keys(state: Path, topics: Iterable[Topic], ids: Mapping[str, str]) -> None:
     """Adds the keys of those ``topics`` that have an id to the remembered ones."""
     known = read_keys(state)
+    # With the id of the topic: a recreated topic may have another key.
     known |= {
         topic.name: KnownKey(ids[topic.name], topic.key) for topic in topics if topic.name in ids
     }

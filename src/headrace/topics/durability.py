@@ -1,4 +1,4 @@
-"""Warns of settings of topics that are allowed, and together lose or delay records."""
+"""Warns of settings of topics that are each valid, and in combination lose or delay records."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SEGMENT = timedelta(days=7)
 _FAR_ABOVE = 4
+# With two copies, one in sync is what keeps writes possible while a broker is down.
 _SAFE_COPIES = 3
 _MAX_LISTED = 10
 _MIN_ISR = "min.insync.replicas"
@@ -45,7 +46,7 @@ def topic_contradictions(topic: Topic) -> Iterator[Fault]:
         yield Fault(
             f"topic {topic.name!r}: max.message.bytes {largest} is above the "
             f"{MAX_MESSAGE_BYTES} that headrace's clients send",
-            "keep what is large elsewhere, and send where it is",
+            "store large values elsewhere, and send their location",
         )
 
 
@@ -75,9 +76,9 @@ def default_retention_ms(brokers: Mapping[str, str]) -> int | None:
 
 
 def live_warnings(topic: Topic, brokers: Brokers) -> Iterator[Fault]:
-    """Warns with the brokers' defaults where the topic declares none, and of what only they decide.
+    """Warns with the brokers' defaults where the topic declares none, and of their own settings.
 
-    ``replica.fetch.max.bytes`` is no bound: a larger batch is replicated all the same (KIP-74).
+    ``replica.fetch.max.bytes`` is no bound: a larger batch is still replicated (KIP-74).
     """
     in_force = _in_force(topic, brokers.config)
     yield from topic_warnings(in_force)
@@ -167,8 +168,11 @@ def _in_force(topic: Topic, brokers: Mapping[str, str]) -> Topic:
     hours = brokers.get("log.roll.hours", "")
     in_ms = str(int(hours) * 3_600_000) if hours.isdecimal() else ""
     segment = brokers.get("log.roll.ms") or in_ms
+    # Kafka's default is not filled in: compacted topics that declare no segment.ms are warned of
+    # it.
     if segment and timedelta(milliseconds=int(segment)) != DEFAULT_SEGMENT:
         config["segment.ms"] = segment
+    # What the topic declares overrides the brokers.
     return replace(topic, config=config | dict(topic.config))
 
 

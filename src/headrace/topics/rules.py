@@ -88,8 +88,10 @@ def schema_of(topic: Topic) -> EventSchema | None:
 def _number_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
     for attribute in ("partitions", "replication"):
         value = getattr(topic, attribute)
+        # By `type`, not `isinstance`: to Python, True is an integer.
         if type(value) is not int or value < 1:
             yield Fault(f"topic {topic.name!r}: {attribute} is {value!r}; it must be at least 1")
+    # Nothing asks the brokers here: how many there are is known of the embedded ones alone.
     brokers = settings.kafka.embedded.brokers
     if (
         not settings.kafka.bootstrap_servers

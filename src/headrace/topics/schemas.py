@@ -71,7 +71,7 @@ def schema_warnings(topics: Iterable[Topic], settings: Settings) -> Iterator[Fau
     ]
     if registry is None or not compared:
         return
-    # Side by side: a registry that does not respond takes up to 20 s for each.
+    # In parallel: a registry that does not respond takes up to 20 s for each topic.
     with ThreadPoolExecutor(_MAX_REQUESTS) as threads:
         latest_schemas = [*threads.map(lambda pair: _latest(registry, *pair), compared)]
     for (topic, record_format), latest in zip(compared, latest_schemas, strict=True):

@@ -1,4 +1,4 @@
-"""Reads the records of a topic for people."""
+"""Reads the records of a topic for people to look at."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headrace.settings import Settings
 from headrace.topics.schemas import protobuf_lookup, schema_lookup
 
 TailFrom: TypeAlias = Literal["earliest", "latest"] | datetime
-"""The first records there are; those that come from now on; the first ones since a time."""
+"""The first records; only new records; the first records since a time."""
 _TextOf: TypeAlias = Callable[[bytes | None], bytes | Rejection | None]
 
 

@@ -22,7 +22,7 @@ def topic_use_faults(declarations: Declarations) -> Iterator[DeclarationFault]:
 def _compacted_without_key(
     topics: list[Declaration[Topic]], declarations: Declarations
 ) -> Iterator[DeclarationFault]:
-    """What looks values up by record keys needs no field that holds them."""
+    """A lookup by record key needs no field that holds the key."""
     references = {topic.name for user in declarations for topic in user.kind.looks_up(user.value)}
     for declaration in topics:
         topic = declaration.value
@@ -35,6 +35,7 @@ def _colliding_topics(topics: list[Declaration[Topic]]) -> Iterator[DeclarationF
     first: dict[str, Declaration[Topic]] = {}
     for declaration in topics:
         name = declaration.value.name
+        # Kafka names a topic's metrics so, and creates no topic that collides there.
         earlier = first.setdefault(name.replace(".", "_"), declaration)
         if earlier.value.name != name:
             message = f"{declaration} collides with {earlier.value.name!r}"

@@ -71,7 +71,7 @@ def counted_topics(project: LoadedProject, config: ClientConfig) -> list[str]:
 def _with_letters(config: ClientConfig, topics: Sequence[str]) -> list[str]:
     try:
         live = describe(config, [dead_letters_topic(topic) for topic in topics])
-    except AuthorizationError:  # of one of them
+    except AuthorizationError:  # ask for each: one forbidden topic fails the whole request
         if len(topics) == 1:
             return []
         return [name for topic in topics for name in _with_letters(config, [topic])]
@@ -124,6 +124,7 @@ def find_dead_letters(config: ClientConfig, origin: str) -> list[StoredDeadLette
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
     topic = origin_topic(origin)
+    # A letter of a row is named by its own place, which is in the dead-letter topic.
     topics = (topic, topic.removesuffix(DEAD_LETTERS_SUFFIX))
     return [
         stored

@@ -86,6 +86,8 @@ def _list(result: DeadLetterList, screen: Screen) -> None:
     letters = table("record", "reason", "pipeline", "written", "detail")
     for stored in result.letters:
         letter, written = stored.letter, time_text(stored.written_ms)
+        # Reasons and details may quote what a producer wrote, such as codes that a terminal
+        # executes.
         cells = (stored.origin, letter.reason, stored.pipeline, written, letter.detail)
         letters.add_row(*map(safe, cells))
     screen.out.print(letters)
