@@ -36,7 +36,7 @@ class Destination(Protocol):
     name: str
 
     def open(self) -> LoadProgress:
-        """Connects, ends what an earlier loader of the source left open, and keeps others out.
+        """Connects, ends what an earlier loader left open, and excludes other loaders.
 
         Returns what is done, with every batch that was ever written.
 
@@ -68,7 +68,7 @@ UNKNOWN_TABLE = "unknown-table"
 def require_known_table(
     name: str, batch: Sequence[Entry | RejectedEntry], rejected: Sequence[RejectedEntry]
 ) -> None:
-    """Checks a source's first batch: a forgotten destination must not empty it into dead letters.
+    """Checks a source's first batch: without any destination, all lines would be dead letters.
 
     Raises:
         SinkError: if no line of the batch has one.

@@ -65,7 +65,7 @@ class RejectedEntry:
 
 def digest(line: Line) -> str:
     """Returns the digest of a line's bytes, 16 hexadecimal digits."""
-    # What is left of a damaged file may be nothing at all, so its name counts too.
+    # Nothing may be left of a damaged file, so its name counts too.
     content = line.content + line.file.encode() if line.end is End.DAMAGE else line.content
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
@@ -86,7 +86,7 @@ _any = msgspec.json.Decoder().decode
 def read_counter(line: Line) -> int | None:
     """Returns the counter, for lines that are skipped by it; ``None`` when it can't be read.
 
-    Of a line that is damaged or has two it can't: it may be that of another line.
+    It is None for a line that is damaged or has two: it may be the counter of another line.
     """
     if line.end in {End.DAMAGE, End.TOO_LONG}:
         return None

@@ -142,9 +142,9 @@ def read_file(
 def remove_file(path: Path, identity: FileIdentity) -> bool:
     """Removes the file if it still is what ``identity`` was taken of; answers whether it did.
 
-    It is renamed to ``*.done`` first, so that no process that opens it by its name comes between
-    the look and the removal. A file that turns out to be another gets its name back, unless a new
-    file has taken it; then it keeps the name ``*.done``, and the next load reads it.
+    It is renamed to ``*.done`` first, so that no process can open it by its name between the check
+    and the removal. A file that turns out to be another gets its name back, unless a new file has
+    taken it; then it keeps the name ``*.done``, and the next load reads it.
     """
     done = path.with_name(f"{path.name}.done")
     try:
@@ -168,7 +168,7 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
 
 
 class _DamagedError(Exception):
-    """A compressed file continues with something else."""
+    """A compressed file continues with other data."""
 
 
 class _CutOffError(_DamagedError):
@@ -242,31 +242,31 @@ def _records(name: str, opened: BufferedReader, *, may_grow: bool) -> Iterator[L
 
 def _gunzipped(opened: BufferedReader, step_bytes: int, *, may_grow: bool) -> Iterator[bytes]:
     """Yields every member of the file; one that is cut off may be what was flushed so far."""
-    left = opened.read(step_bytes)
-    while left:
+    data = opened.read(step_bytes)
+    while data:
         member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         while not member.eof:
             try:
-                piece = member.decompress(left, step_bytes)
+                piece = member.decompress(data, step_bytes)
             except zlib.error as error:
                 raise _DamagedError from error
             yield piece
-            left = member.unconsumed_tail
-            if not left and len(piece) < step_bytes and not member.eof:
-                left = opened.read(step_bytes)
-                if not left and may_grow:
+            data = member.unconsumed_tail
+            if not data and len(piece) < step_bytes and not member.eof:
+                data = opened.read(step_bytes)
+                if not data and may_grow:
                     return
-                if not left:
+                if not data:
                     raise _CutOffError
-        left = _next_member(opened, member.unused_data, step_bytes)
+        data = _next_member(opened, member.unused_data, step_bytes)
 
 
-def _next_member(opened: BufferedReader, left: bytes, step_bytes: int) -> bytes:
+def _next_member(opened: BufferedReader, data: bytes, step_bytes: int) -> bytes:
     """Returns what follows a member, without the zeros that tapes and some tools pad with."""
-    left = left.lstrip(b"\0")
-    while not left and (read := opened.read(step_bytes)):
-        left = read.lstrip(b"\0")
-    return left
+    data = data.lstrip(b"\0")
+    while not data and (read := opened.read(step_bytes)):
+        data = read.lstrip(b"\0")
+    return data
 
 
 def _unreadable(path: Path, error: OSError) -> OfflineFilesError:

@@ -47,11 +47,11 @@ class KafkaDestination:
 
     Args:
         config: librdkafka's.
-        source: whose counters these are; its transactions keep another loader of it out.
+        source: whose counters these are; its transactions exclude another loader of it.
         topics: by table; each has an event class.
         check: limits of an event, and the clock that its time is compared with.
         version: headrace's, for dead letters.
-        dry_run: send nothing, and keep no other loader out.
+        dry_run: send nothing, and exclude no other loader.
     """
 
     name = "Kafka"
@@ -157,7 +157,8 @@ class KafkaDestination:
         self._uncounted = progress.uncounted
 
     def _require(self, topics: set[str]) -> None:
-        # Asked for, as a producer would create a topic where brokers do so, with their partitions.
+        # Checked first: a producer would create the topic where brokers allow it, with their
+        # defaults.
         unseen = topics - self._seen
         missing = sorted(unseen - describe(self._config, unseen).keys())
         if missing:
@@ -183,7 +184,7 @@ class KafkaDestination:
             COUNTER: "" if entry.counter is None else str(entry.counter),
         }
         headers = tuple((name, value.encode()) for name, value in facts.items())
-        value = entry.line.content[: largest_message(topic)]  # more does not fit into the topic
+        value = entry.line.content[: largest_message(topic)]  # the limit of the topic
         nowhere = TopicPartition(topic.name, -1)  # a line of a file has no place in a topic
         return DeadLetter(nowhere, -1, entry.reason, entry.detail, None, value, headers)
 

@@ -85,7 +85,7 @@ class LoadPlan:
 
 
 OnBatch = Callable[[LoadStats], None]
-"""Called after each batch, and now and then between; what it raises ends the load."""
+"""Called after each batch, and sometimes in between; what it raises ends the load."""
 
 
 def load(plan: LoadPlan, destination: Destination, figures: LoadStats, on_batch: OnBatch) -> None:
@@ -135,7 +135,7 @@ class _Loader:
         identities: list[FileIdentity] = []
         ends = {self._take(line, file) for line in read_file(file, identities.append)}
         # Another process may still append to the newest.
-        if not (file.newest or ends & {End.DAMAGE, End.TOO_LONG}):  # whose rest is nowhere else
+        if not (file.newest or ends & {End.DAMAGE, End.TOO_LONG}):  # the only copy of the rest
             self._read += [(file.path, identity) for identity in identities]
 
     def _take(self, line: Line, file: OfflineFile) -> End:

@@ -105,7 +105,7 @@ class PostgresDestination:
         if not self._dry_run:
             self._keep_others_out(connection)
         with connection.transaction(force_rollback=self._dry_run):
-            # PostgreSQL lets two that create a table at once fail, also with IF NOT EXISTS.
+            # In PostgreSQL, one of two concurrent CREATE TABLE fails, even with IF NOT EXISTS.
             connection.execute(_SQL["one-at-a-time"])
             connection.execute(_SQL["create"])
             connection.execute(_SQL["begin-source"], (self._source,))
@@ -135,7 +135,7 @@ class PostgresDestination:
             time.sleep(_LOCK_POLL_SECONDS)
 
     def _held(self) -> Exception:
-        """Whoever lost a connection may be kept out by what the server still has of it."""
+        """A loader that lost its connection may be blocked by its own lock on the server."""
         if self._was_open:
             return SinkUnavailableError(self.name, f"another loader of {self._source!r} is running")
         return LoaderRunningError(self._source)
@@ -170,7 +170,7 @@ class PostgresDestination:
     def _insert(
         self, connection: Connection, batch: Sequence[Entry | RejectedEntry]
     ) -> list[RejectedEntry]:
-        """Tables take turns as the lines say, so that a row may refer to one before it."""
+        """Keeps the order of the lines over all tables: a row may refer to an earlier one."""
         rejected = []
         run: list[Entry] = []
         for entry in batch:

@@ -17,7 +17,7 @@ class CounterRange:
     """Counters from ``start`` (included) to ``end`` (excluded), and what their lines looked like.
 
     ``first`` and ``last`` are digests of the lines at both ends: a line with one of these
-    counters and another digest is from somewhere else.
+    counters and another digest is of another source.
     """
 
     start: int

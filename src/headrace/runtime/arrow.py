@@ -13,7 +13,7 @@ class _NoPandas(MetaPathFinder):
 
 
 def keep_pandas_out() -> None:
-    """Has pyarrow work without pandas in this process, if neither of them is loaded yet.
+    """Makes pyarrow work without pandas in this process, if neither of them is loaded yet.
 
     At its first value pyarrow imports pandas, to ask whether the value is one of its series. That
     takes longer than most commands. Others can still import pandas afterwards; but pyarrow converts

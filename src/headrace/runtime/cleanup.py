@@ -13,9 +13,9 @@ _LOG = logging.getLogger("headrace.runtime")
 def cleaning_up_after_failure(*cleanups: Callable[[], object]) -> Iterator[None]:
     """Calls every one of ``cleanups`` if the body raises, and raises the body's error again.
 
-    What failed often keeps the cleanup from succeeding too, such as a server that is down. A
-    cleanup that raises is logged: in place of the error it would hide why the work failed, and
-    whether it is worth waiting for. Nothing depends on it: what is left is in no commit.
+    The cause of the failure, such as a server that is down, often makes the cleanup fail too. A
+    cleanup that raises is only logged: its error would hide why the work failed, and whether a
+    retry can help. Nothing depends on the cleanup: no commit contains what is left.
     """
     try:
         yield

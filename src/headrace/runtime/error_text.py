@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeGuard, TypeVar
 MAX_CHARACTERS = 8 * 1024
 """Longer texts are cut: they go into logs, headers and the reason for which an instance ends."""
 
-_MAX_TRACEBACK_CHARACTERS = 256 * 1024  # as of a recursion through two functions, and more
+_MAX_TRACEBACK_CHARACTERS = 256 * 1024  # enough for a recursion through two functions
 
 Kind = TypeVar("Kind", bound=BaseException)
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]

@@ -67,5 +67,5 @@ def extra_of(module: str) -> str | None:
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of a package that is the parent of many, such as `google`
+    except ModuleNotFoundError:  # its parent package belongs to many, such as `google`
         return False

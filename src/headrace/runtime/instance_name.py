@@ -1,4 +1,4 @@
-"""How an instance is called that was given no name."""
+"""The name of an instance that was given none."""
 
 from __future__ import annotations
 

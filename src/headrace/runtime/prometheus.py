@@ -92,15 +92,15 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """It listens on this one."""
+        """The port that it listens on."""
         return int(self._server.server_address[1])
 
     def publish(self, text: str) -> None:
-        """What is answered from now on."""
+        """Sets the text that is answered from now on."""
         self._text = text.encode()
 
     def close(self) -> None:
-        """Answers no longer."""
+        """Stops answering."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -122,6 +122,6 @@ class MetricsServer:
                 self.wfile.write(text)
 
             def log_message(self, *_: object) -> None:
-                """Requests are no news."""
+                """Logs nothing: scrapes are routine."""
 
         return Handler

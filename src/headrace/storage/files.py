@@ -68,8 +68,8 @@ def _hdfs_client(
 ) -> Any:
     """Kept here, not in fsspec's cache.
 
-    That one is dropped in every forked child, which then waits for ever for the client's
-    threads: they are not in the child.
+    That one is dropped in every forked child, which then waits without end for the client's
+    threads, which do not exist in the child.
     """
     from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem
 
@@ -147,7 +147,7 @@ def open_input(folder: str, name: str, options: Options = NO_OPTIONS) -> IO[byte
 
 
 def require_reachable(uri: str, options: Options = NO_OPTIONS) -> None:
-    """Raises what keeps files on S3 from being read, by its name; other storage is not asked."""
+    """Raises the named error that keeps files on S3 from being read; checks no other storage."""
     if is_s3(uri):
         with suppress(FileNotFoundError):
             s3.read(uri, options)  # an answer to HEAD has no body, which says what is refused

@@ -12,7 +12,7 @@ BucketMissingError
 StorageRegionError
     if the server says that the bucket is in another region.
 StorageClockError
-    if the server takes the requests of this machine for old ones.
+    if the server rejects the requests of this machine as too old.
 StorageAccessError
     if the server refuses the credentials, or they do not allow the request.
 StorageUnavailableError
@@ -44,7 +44,7 @@ from headrace.errors import (
 Options = Mapping[str, str]
 ALLOW_HTTP = "allow_http"
 RETRIES: dict[str, Any] = {"max_retries": 10}
-# Each has half a minute of requests behind it: who loses five is not served at all.
+# Each has taken half a minute of requests: after five, the server does not serve this client.
 _MAX_LOST_ANSWERS = 5
 _PROBE = "_headrace/probe"
 _CODE = re.compile(r"<Code>(\w+)</Code>")

@@ -1,4 +1,4 @@
-"""Files on this machine's disks that are whole, or still there, after a crash or a power failure.
+"""Files on this machine's disks that are whole, or still exist, after a crash or a power failure.
 
 No other module waits for a disk. What is written is on the disk after the ``fsync`` of its file;
 the *name* of a new file only after that of its folder, so both are needed, in this order: a name
@@ -16,8 +16,8 @@ from uuid import uuid4
 def replace_file(path: Path, content: bytes, *, mode: int = 0o666, sync: bool = True) -> None:
     """Writes or replaces a file: readers see the old content or the new, never a part.
 
-    With ``sync`` the same holds for who reads it after a power failure, and the new content is on
-    the disk when this returns. Without it nothing waits for the disk.
+    With ``sync`` this also holds after a power failure, and the new content is on the disk when
+    this returns. Without it nothing waits for the disk.
 
     Raises:
         OSError: if the disk fails or is full; the old file is there.
@@ -97,7 +97,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Returns once the names in a folder are on the disk: those that came, and those that went."""
+    """Returns once the names in a folder are on the disk: new ones, and the removal of old ones."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(file)

@@ -19,7 +19,7 @@ _unwritable: set[Path] = set()
 
 
 def write_json(path: Path, value: object) -> None:
-    """Replaces a small file: a reader, and who starts after a crash, sees the old or the new.
+    """Replaces a small file: a reader, also after a crash, sees the old or the new content.
 
     Raises:
         OSError: if the disk fails or is full; the old file is there.

@@ -90,7 +90,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path, bool]]:
 
 def _probe(executable: Path, environ: Mapping[str, str], seconds: float) -> tuple[Path, int] | str:
     """(home, version) of a usable Java, or why it is not usable."""
-    # With the module, so that a Java without it fails here and not in the midst of a start.
+    # With the module, so that a Java without it fails here and not in the middle of a start.
     command = [str(executable), SPARK_MODULE, "-Xmx64m", "-XshowSettings:properties", "-version"]
     try:
         run = subprocess.run(

@@ -78,8 +78,8 @@ def why_missing(work: Path, coordinates: Coordinates) -> str:
     """What Ivy's log says about an artifact that did not come."""
     organisation, name, revision = coordinates
     log = (work / "ivy.log").read_text(errors="replace")
-    ours = (f"/{name}-{revision}.jar", f"{organisation}#{name};{revision}!")
-    lines = (line.strip() for line in log.splitlines() if any(mark in line for mark in ours))
+    marks = (f"/{name}-{revision}.jar", f"{organisation}#{name};{revision}!")
+    lines = (line.strip() for line in log.splitlines() if any(mark in line for mark in marks))
     messages = [line for line in lines if any(word in line for word in _TROUBLE)]
     if messages:
         return "; ".join(dict.fromkeys(messages))

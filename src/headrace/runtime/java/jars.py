@@ -116,7 +116,7 @@ def _download(
     on_progress: Progress,
     max_stall_seconds: float,
 ) -> None:
-    """Moves what came into place even if another jar did not, so that a retry has less to do."""
+    """Moves complete jars into place even if one failed, so that a retry has less to do."""
     for abandoned in cache.glob("fetch-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix="fetch-", dir=cache))
@@ -127,8 +127,8 @@ def _download(
         finally:
             process.kill()
             process.wait()
-        taken = [_take(jar, work, cache) for jar in missing]
-        failures = [failure for failure in taken if failure is not None]
+        results = [_take(jar, work, cache) for jar in missing]
+        failures = [failure for failure in results if failure is not None]
     finally:
         shutil.rmtree(work, ignore_errors=True)
     if failures:
@@ -142,7 +142,7 @@ def _watch(
     on_progress: Progress,
     max_stall_seconds: float,
 ) -> None:
-    """Reports progress until Ivy ends, or until nothing has come for long."""
+    """Reports progress until Ivy ends, or until the download stalls."""
     total = sum(jar.size for jar in missing)
     seen: dict[Jar, int] = {}
     running, last_growth = True, time.monotonic()
@@ -170,11 +170,13 @@ def _bytes_so_far(jar: Jar, work: Path) -> int:
 
 def _take(jar: Jar, work: Path, cache: Path) -> JarError | None:
     """Moves a downloaded jar into the cache; says why when that can't be done."""
-    came, place = ivy.jar_in(work, jar.coordinates), jar.path(cache)
-    if not came.is_file():
+    downloaded, place = ivy.jar_in(work, jar.coordinates), jar.path(cache)
+    if not downloaded.is_file():
         return JarError(str(jar), ivy.why_missing(work, jar.coordinates))
-    if not jar.matches(came):
-        return JarError(str(jar), f"its SHA-256 is {sha256_of(came)}, the lock says {jar.sha256}")
+    if not jar.matches(downloaded):
+        return JarError(
+            str(jar), f"its SHA-256 is {sha256_of(downloaded)}, the lock says {jar.sha256}"
+        )
     place.parent.mkdir(parents=True, exist_ok=True)
-    came.replace(place)
+    downloaded.replace(place)
     return None

@@ -40,7 +40,7 @@ class Jvm:
         return self._command((f"-Xmx{heap_mb}m",), main, arguments)
 
     def quick(self, main: str, *arguments: str, heap_mb: int = 128) -> list[str]:
-        """The command of a tool, or of a server that should rather start soon than run fast."""
+        """The command of a tool, or of a server that should start quickly rather than run fast."""
         return self._command((f"-Xmx{heap_mb}m", "-XX:TieredStopAtLevel=1"), main, arguments)
 
     def _command(self, options: Sequence[str], main: str, arguments: Sequence[str]) -> list[str]:

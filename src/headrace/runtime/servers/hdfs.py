@@ -38,7 +38,7 @@ _MAIN_CLASSES = {
     DATANODE: "org.apache.hadoop.hdfs.server.datanode.DataNode",
 }
 _STATE = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
-# Hadoop's client has commons-logging taken out, so jcl-over-slf4j stands in for it.
+# Hadoop's client lacks commons-logging, so jcl-over-slf4j replaces it.
 _PYSPARK_JARS = (
     *("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "jcl-over-slf4j"),
     *("log4j-api", "log4j-core", "log4j-1.2-api", "log4j-slf4j2-impl"),

@@ -1,4 +1,4 @@
-"""Ports on loopback that stay ours across restarts."""
+"""Ports on loopback that stay the project's across restarts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RANGE = range(20_000, 30_000)
 
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:
-    """Nobody listens on this port of this machine's address."""
+    """Whether this port of this machine's address is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -27,7 +27,7 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
 
 
 def is_open(port: int) -> bool:
-    """A connection to this port of loopback is accepted."""
+    """Whether a connection to this port of loopback is accepted."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex((LOOPBACK, port)) == 0

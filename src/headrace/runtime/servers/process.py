@@ -82,7 +82,7 @@ def _stands_still(pid: int) -> bool:
 
 
 class ServerProcess:
-    """One server: ``process.json`` in its folder says which one runs, ``server.log`` what it says.
+    """One server: its folder has ``process.json``, with its identity, and ``server.log``.
 
     Any process may make one for the same folder and stop or watch what another one started.
     """
@@ -103,7 +103,7 @@ class ServerProcess:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.log.exists():
-            # One before is kept: what a server said as it ended is read after it was started again.
+            # The previous log is kept: people read why a server ended after they have restarted it.
             self.log.replace(self.log.with_name(self.log.name + ".1"))
         try:
             pid = self._spawn(command)
@@ -163,7 +163,7 @@ class ServerProcess:
         self._wait_gone(timedelta(seconds=60))
 
     def pause(self) -> None:
-        """SIGSTOP, and waits until it stands still: it keeps its connections and answers nothing.
+        """SIGSTOP, and waits until its threads stop: it keeps connections and answers nothing.
 
         On a busy machine its threads run for a while after the signal.
         """
