@@ -152,6 +152,7 @@ def _in_document(document: Any, schema: EventSchema) -> Rejection | None:
 
 def _in_fields(members: _Members, schema: EventSchema, prefix: str) -> Iterator[Rejection]:
     fields = {field.name: field for field in schema.fields}
+    # Of a repeated name the last value counts, as in the parser.
     last = dict(members)
     for name, value in last.items():
         why = _in_value(fields[name], value, prefix + name) if name in fields else None
@@ -170,6 +171,7 @@ def _in_value(field: EventField, value: Any, path: str) -> Rejection | None:
         return _in_any(value, path)
     if _is_out_of_range(field, value):
         return "out-of-range", f"field {path!r} is out of range, expected {_expected(field)}"
+    # By `type`, not `isinstance`: to Python, a boolean is an integer.
     if type(value) not in _EXPECTED[field.type][1]:
         sentence = f"field {path!r} is {_json_type(value)}, expected {_expected(field)}"
         return "wrong-type", sentence
@@ -210,6 +212,7 @@ def _in_nested(field: EventField, values: Any, path: str) -> Iterator[Rejection]
 def _is_out_of_range(field: EventField, value: Any) -> bool:
     if field.type not in (FieldType.LONG, FieldType.MILLIS, FieldType.DOUBLE):
         return False
+    # JSON's 1e400 is read as infinity.
     if isinstance(value, float):
         return math.isinf(value)
     if type(value) is not int:
@@ -273,6 +276,7 @@ def _lone_surrogate(where: str) -> Rejection:
 
 def _has_lone_surrogate(document: Any) -> bool:
     try:
+        # UTF-8 has no surrogates, so encoding finds them at any depth.
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return True
@@ -318,6 +322,7 @@ def parser_rejection(error: Exception | None) -> Rejection:
     """
     if isinstance(error, RecursionError):
         return "too-deep", "the value is nested too deep to be read"
+    # msgspec has no class of its own for such an error.
     if "out of range" in str(error):
         return "out-of-range", "a number outside the fields is out of range"
     code = "wrong-type" if isinstance(error, msgspec.ValidationError) else "not-json"

@@ -430,7 +430,7 @@ class SinkDriver(abc.ABC):
 
         Called once a batch, unless the batch has neither rows nor a new position; and again with
         the other pieces after a :class:`CommitRejection`, whose rows are dead letters by then.
-        Where positions are recorded, also once before the first batch of a pipeline that goes on
+        Where positions are recorded, also once before the first batch of a pipeline that continues
         without its checkpoint: without pieces, for the positions alone.
 
         Args:

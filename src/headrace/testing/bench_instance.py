@@ -125,6 +125,7 @@ class Message:
 
     def timestamp(self) -> tuple[int, int]:
         """Returns 1 (the producer's time) and milliseconds since 1970."""
+        # 1: the producer has set the time, as it does by default.
         return 1, self.timestamp_ms
 
     def leader_epoch(self) -> None:
@@ -265,7 +266,9 @@ class _ListSender(Sender):
         self._client = producer({})
 
     def enqueue(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:
+        # Raises what it would in a real worker, such as for a value that is too large.
         self._client.produce(*record, headers=list(headers))
+        # The record was only checked, so it leaves the queue again.
         self._client.purge(blocking=False)
         self._client.poll(0)
         topic, value, key, partition = record

@@ -56,6 +56,7 @@ class SinkContract:
 
     def test_writers_travel_to_the_tasks(self, lab: SinkLab) -> None:
         driver = lab.open()
+        # As Spark sends it to its executors.
         writers = pickle.loads(pickle.dumps(driver.writers))
         writer = writers("a" * 32)
         writer.write(table([row(1)]))
@@ -72,6 +73,7 @@ class SinkContract:
 
     def test_the_tasks_of_a_batch_become_visible_together(self, lab: SinkLab) -> None:
         driver = lab.open()
+        # The pieces of two tasks.
         pieces = [*written(driver, row(1), row(2)), *written(driver, row(3))]
         if lab.sink.guarantee is Guarantee.EXACTLY_ONCE:
             assert lab.ids() == []
@@ -95,6 +97,7 @@ class SinkContract:
         aborted, dead = driver.writers("d" * 32), driver.writers("e" * 32)
         aborted.write(table([row(1)]))
         aborted.abort()
+        # Neither closed nor aborted, as when its process is killed.
         dead.write(table([row(1)]))
         driver.commit(written(driver, row(1)), batch(0), 0)
         if lab.sink.guarantee is Guarantee.EXACTLY_ONCE:
@@ -113,6 +116,7 @@ class SinkContract:
     def test_a_start_clears_away_what_a_killed_one_left(self, lab: SinkLab) -> None:
         lab.open().commit([], batch(0), 0)
         stored = lab.stored() if lab.stored else 0
+        # Staged and not committed, as by a driver that is killed.
         written(lab.open(), row(1))
         driver = lab.open()
         driver.commit(written(driver, row(2)), batch(1), 0)
@@ -137,6 +141,7 @@ class SinkContract:
     def test_a_batch_that_is_repeated_adds_nothing(self, lab: SinkLab) -> None:
         driver = lab.open()
         driver.commit(written(driver, row(1)), batch(0), 0)
+        # As after a crash between the commit of the sink and the end of the batch.
         reopened = lab.open()
         done = committed(reopened, written(reopened, row(1)))
         if lab.sink.guarantee is not Guarantee.AT_LEAST_ONCE:
@@ -161,6 +166,7 @@ class SinkContract:
         first, second = lab.open(), lab.open()
         first.commit(written(first, row(1)), batch(0), 0)
         first.commit(written(first, row(2)), batch(1), 0)
+        # The second driver knows of no commit of the first, as one on another machine does not.
         pieces = written(second, row(9))
         if second.positions is None:
             return
@@ -205,6 +211,7 @@ class SinkContract:
         driver = lab.open()
         driver.commit(written(driver, row(1), row(2)), batch(0), 0)
         with snapshot_of(lab) as snapshot:
+            # While the snapshot is open, so it must not show this row.
             driver.commit(written(driver, row(3)), batch(1), 0)
             if snapshot is not None:
                 assert dict(snapshot.versions(["app", "other"])) == {"app": 0}

@@ -68,7 +68,7 @@ class WorkerBench:
 
     Attributes:
         sent: records that tasks sent, in order.
-        dead_letters: records that the policy gave up.
+        dead_letters: records that the policy made dead letters.
         tasks: the tasks that were made, one for each subpartition.
         counts: by the names of the metrics, such as ``processed`` and ``retried``.
         failing_topics: assign an error to a topic's name, and sends to it fail with that.
@@ -298,6 +298,7 @@ async def _made(worker: Worker, clock: Callable[[], int]) -> BenchInstance:
 
 def _close(loop: SteppedLoop, instance: BenchInstance, seconds: float) -> None:
     loop.complete(instance.close(), seconds)
+    # Coroutines that the user's code has started and does not await.
     for task in asyncio.all_tasks(loop):
         task.cancel()
     loop.advance()

@@ -64,7 +64,7 @@ class MalformedError(Exception):
 
 
 class BoundedWalk:
-    """Tells why a value of a schema must not be read. May be called on any thread.
+    """Checks whether a value of a schema may be read. May be called on any thread.
 
     Args:
         schema: of the values, as fastavro has parsed it.

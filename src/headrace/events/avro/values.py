@@ -180,7 +180,9 @@ class AvroReader:
         except RecursionError:
             return _TOO_DEEP
         except Exception:  # noqa: BLE001 - fastavro raises whatever its parts do
+            # Read again, more slowly, to name the field.
             return self._fault(value, HEADER.size) or _NO_FIT
+        # fastavro reads longer integers without an error, and only a walk finds them.
         refused = self._walk(value, HEADER.size) if may_exceed_long(value, text) else None
         rest = len(value) - stream.tell()
         if rest and not refused:

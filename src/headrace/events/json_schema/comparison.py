@@ -72,6 +72,7 @@ def _document(text: str) -> JsonSchemaDocument:
         document = json.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
+    # Level by level and without recursion, since the depth is what is checked.
     level = [document]
     for _ in range(_MAX_LEVELS):
         level = [part for value in level for part in _parts(value)]
@@ -132,6 +133,8 @@ class _Comparison:
         self, union: Sequence[JsonSchemaDocument], within: frozenset[int]
     ) -> list[_Branch]:
         branches = chain.from_iterable(self._branches(schema, within) for schema in union)
+        # Each is multiplied by those of other unions: without a bound, a schema could fill the
+        # memory.
         return list(islice(branches, _MAX_BRANCHES + 1))
 
     def _of_branch(self, branch: _Branch, field: EventField, path: str) -> Iterator[str]:
@@ -184,6 +187,7 @@ def _property(schema: Mapping[str, Any], name: str) -> Iterator[JsonSchemaDocume
     properties = _keyword(schema, "properties", dict)
     patterns = _keyword(schema, "patternProperties", dict)
     own = [properties[name]] if name in properties else []
+    # `additionalProperties` counts only for names that neither of the two has.
     own += [patterns[pattern] for pattern in patterns if _matches(pattern, name)]
     yield from own or [schema.get("additionalProperties", True)]
     yield _hidden(schema)
@@ -198,6 +202,7 @@ def _held(schema: Mapping[str, Any], kind: FieldType) -> Iterator[JsonSchemaDocu
         return
     items = schema.get("items", True)
     yield from _keyword(schema, "prefixItems", list)
+    # Before draft 2020-12, a list in `items` was what `prefixItems` is now.
     if isinstance(items, list):
         yield from items
         items = schema.get("additionalItems", True)
@@ -242,10 +247,12 @@ def _kinds(branch: _Branch) -> list[str] | None:
     """Returns the JSON types that schemas allow together; None where they leave them open."""
     listed = [_listed(part["type"]) for part in branch if "type" in part]
     if not listed:
+        # Strictly, `properties` alone allows a text too; authors of schemas mean an object.
         implied = [kind for key, kind in _IMPLIED.items() if any(key in part for part in branch)]
         return [*dict.fromkeys(implied)] or None
     kinds = functools.reduce(_in_both, listed)
     divisors = (part.get("multipleOf") for part in branch)
+    # A number that is a multiple of an integer is one itself.
     if any(isinstance(n, int | float) and n >= 1 and n % 1 == 0 for n in divisors):
         return [*dict.fromkeys("integer" if kind == "number" else kind for kind in kinds)]
     return kinds
@@ -267,6 +274,7 @@ def _kinds_of(value: Any) -> tuple[str, ...]:
     """Returns the types of a value; those that it has as JSON text come first."""
     if value is None:
         return ("null",)
+    # Before the numbers: to Python, a boolean is an integer.
     if isinstance(value, bool):
         return ("boolean",)
     if isinstance(value, float):

@@ -18,7 +18,7 @@ _Check: TypeAlias = Callable[[Any], bool]
 
 
 class ReadableCheck:
-    """Tells whether an event holds a text that is no value of its field's type.
+    """Checks whether an event holds a text that is no value of its field's type.
 
     The parser has seen to all other types: an event without such fields is always readable.
 

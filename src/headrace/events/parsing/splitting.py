@@ -1,4 +1,4 @@
-"""Tells the events of a JSON array, or of a text of lines, apart without reading them."""
+"""Splits a JSON array, or a text of lines, into events without parsing them."""
 
 from __future__ import annotations
 

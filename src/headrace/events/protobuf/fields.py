@@ -112,6 +112,7 @@ class _Shape:
             name="headrace_read.proto", syntax="editions", edition=EDITION_2023
         )
         types = FieldDescriptorProto
+        # These have up to 64 bits on the wire: a value beyond 32 bits is not cut.
         self._types = {
             types.TYPE_INT32: types.TYPE_INT64,
             types.TYPE_SINT32: types.TYPE_SINT64,
@@ -198,6 +199,7 @@ class _Shape:
         name = written.message_type.full_name
         if name in WRAPPERS:
             message = self._added()
+            # A wrapper is a message whose one field is the value.
             held = message.field.add(name="value", number=1, label=1)
             own.type_name = f".{message.name}"
             value = written.message_type.fields_by_name["value"]
@@ -208,6 +210,7 @@ class _Shape:
             message.field.add(name="nanos", number=2, label=1, type=own.TYPE_INT64)
             own.type_name = f".{message.name}"
             return ReadField(declared, reading=Reading.TIME)
+        # An empty message takes any content, so that parsing finds whether there is a value.
         if declared.schema is None or name.startswith(WELL_KNOWN):
             own.type_name = f".{self._added().name}"
             return _mismatched(declared, path, f"the message {name}", "object")

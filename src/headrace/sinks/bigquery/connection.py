@@ -231,6 +231,8 @@ def translated_errors(*passing: type[GoogleAPICallError]) -> Iterator[None]:
     except GoogleAPICallError as error:
         is_passing = error.code in _PASSING or (error.code or _SERVER_FAULT) >= _SERVER_FAULT
         is_passing |= isinstance(error, (Aborted, Cancelled, *passing))
+        # The table has columns that were just added minutes before the Storage Write API knows
+        # them.
         is_passing |= lacks_columns(error.details)
         raise (SinkUnavailableError if is_passing else SinkError)(NAME, error.message) from error
 

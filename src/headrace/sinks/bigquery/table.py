@@ -101,6 +101,7 @@ class TargetTable:
             body["timePartitioning"] = self._partitioning
         if self._spec.clustering:
             body["clustering"] = {"fields": list(self._spec.clustering)}
+        # None: another start has created it meanwhile, and that table must fit.
         made = self._tables.insert(self._spec.address, body)
         return made or self._existing()
 
@@ -110,6 +111,7 @@ class TargetTable:
         if not self._differences(existing):
             return existing
         fields = _with_added(existing["schema"]["fields"], list(self._columns().values()))
+        # Only while the table is that of the etag: columns that another start adds are not lost.
         changed = self._tables.patch(
             self._spec.address, {"schema": {"fields": fields}}, existing["etag"]
         )

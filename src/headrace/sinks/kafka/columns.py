@@ -48,6 +48,7 @@ def declared_columns(rows: DeclaredRows) -> dict[str, Column]:
 def _declared(field: EventField) -> Column:
     return Column(
         field.type.value,
+        # Rows hold both kinds of times as timestamps.
         _TIMES if field.type in _TIMES else frozenset({field.type}),
         None if field.schema is None else {part.name: _declared(part) for part in field.fields},
         None if field.element is None else _declared(field.element),
@@ -95,6 +96,7 @@ def _types_of(kind: pa.DataType) -> frozenset[FieldType]:
 
 def differences(topic: Topic, columns: Mapping[str, Column]) -> Iterator[Fault]:
     """Yields where columns are not what a topic takes; those of the record may be there, too."""
+    # Columns of the record that was read, such as its offset, are no fields of the new event.
     own = {name: column for name, column in columns.items() if name not in RECORD_COLUMNS}
     if topic.schema is None:
         if "value" not in own:

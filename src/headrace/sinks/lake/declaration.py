@@ -100,6 +100,7 @@ class Lake(Sink, Provisionable, Compactable, Readable, Recountable, Reprocessabl
     @property
     def _format(self) -> TableFormat:
         """Returns its format, or any where the field has none: :meth:`faults` says so."""
+        # A wrong format is reported by `faults`, beside everything else.
         return self.format if is_a(self.format, TableFormat) else Delta()
 
     def extra_for(self, settings: Mapping[str, Secret]) -> str:  # noqa: ARG002
@@ -112,6 +113,7 @@ class Lake(Sink, Provisionable, Compactable, Readable, Recountable, Reprocessabl
 
     def directory_columns(self, schema: EventSchema) -> tuple[str, ...]:
         """Returns the text fields among the partition columns, unless their rows are rescued."""
+        # Unsafe values then go into a column of their own, and reject no row.
         if self.unsafe_values is UnsafeValues.RESCUE:
             return ()
         texts = {field.name for field in schema.fields if field.type is FieldType.STRING}

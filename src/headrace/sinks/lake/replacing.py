@@ -143,6 +143,7 @@ class TableReplacingDriver(ReplacingDriver, Generic[_Table]):
         """
         written = [WrittenFile.from_json(piece) for piece in pieces]
         swap, result = self._retrying(lambda: self._replaced(written, transaction))
+        # The others hold rows that the table has, or were rewritten without those.
         added = {file.path for file in swap.added}
         self._folder.delete(file.path for file in written if file.path not in added)
         return result
@@ -164,6 +165,8 @@ class TableReplacingDriver(ReplacingDriver, Generic[_Table]):
             merger = FileMerger(self._folder, codec, table.columns, table.timestamps, files=form)
             added = list(_added(merger, table, written, differences.missing, new))
             kept = list(_kept(merger, table, present, differences.wrong, new))
+            # With the rows of this very version: after a conflict, they are compared and reported
+            # again.
             self._before_commit(self._changes(table, written, present, differences))
         figures = differences.figures()
         swap = FileSwap([*added, *kept], list(differences.wrong))
@@ -296,6 +299,7 @@ def _added(
     """Yields files with the rows that are missing: as the tasks wrote them, where all are."""
     for number, chosen in missing.items():
         file = written[number]
+        # All of its rows are missing: the task's file is added as it is.
         if len(chosen) == file.rows:
             yield file
             continue

@@ -106,6 +106,7 @@ def new_columns(spec: WriteSpec, tail: PresentTable) -> list[Field]:
     for change in changes:
         if change.conflict is not None and change.types not in tail.widened:
             raise TableMismatchError(spec.root, change.conflict)
+    # Whole columns: a new member of a struct is added by a column that has it.
     grown = {change.column for change in changes if change.in_table is None}
     return [field for field in Schema.from_arrow(table_schema(spec)).fields if field.name in grown]
 
@@ -153,6 +154,7 @@ def _paths(fields: Sequence[Field], prefix: str) -> Iterator[str]:
     for field in fields:
         kind, path = field.type, prefix + field.name
         yield path
+        # Structs in lists and maps have members, too.
         while isinstance(kind, ArrayType | MapType):
             kind = kind.element_type if isinstance(kind, ArrayType) else kind.value_type
             path += "[]"
@@ -259,6 +261,7 @@ def _changes(
             yield ColumnChange(here.column, here.path, None, kind, similar, place.in_map)
     kept = {field.name for field in declared}
     for field in present:
+        # Columns of other pipelines, or of an earlier class.
         if field.name not in kept:
             here, kind = place.field(field.name), type_text(field.type)
             yield ColumnChange(here.column, here.path, kind, None, in_map=place.in_map)

@@ -74,6 +74,7 @@ def insert_with_sketches(connection: Connection, spec: TargetSpec, staging: Sequ
     Raises:
         SinkError: if a sketch in the table is none, or a trigger has moved a row meanwhile.
     """
+    # Of the batch alone, so these can be read before the rows are locked.
     cursor = connection.execute(_select_sketches(spec, staging), binary=True)
     staged = {number: sketches for number, *sketches in cursor}
     rows = connection.execute(insert_from(spec, staging)).fetchall()
@@ -87,6 +88,7 @@ def insert_with_sketches(connection: Connection, spec: TargetSpec, staging: Sequ
         ).rowcount
         for some in _slices(updates)
     )
+    # Rows are updated by their place (ctid), which a trigger that changes them moves.
     if written != len(staged):
         reason = f"{len(staged)} rows have new sketches, and {written} could be written"
         raise SinkError(f"table {spec.table}", f"{reason}: does a trigger change or skip rows?")

@@ -40,8 +40,8 @@ WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indimmediate
   ) = (SELECT array_agg(name ORDER BY name::name) FROM unnest(%s::text[]) AS name)
 """
 # DISTINCT ON and GROUP BY compare by the column's collation and the default operators of its type,
-# ON CONFLICT by those of the index: of any index on these columns. Deterministic collations tell
-# the same texts apart, whatever their order.
+# ON CONFLICT by those of the index: of any index on these columns. Deterministic collations
+# distinguish the same texts, whatever their order.
 _COMPARED_OTHERWISE = """
 SELECT a.attname, pg_get_indexdef(i.indexrelid)
 FROM pg_catalog.pg_index AS i

@@ -141,6 +141,7 @@ class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
         self._folder.delete(file.path for file in files if file.path not in sent)
 
     def _retrying(self, attempt: Callable[[], _Result]) -> _Result:
+        # Ids of an earlier part say nothing about this one.
         self._sent.clear()
         with self._place.errors_named():
             return retry(attempt, _OutdatedError, _COMPARISON_DELAYS)
@@ -177,6 +178,8 @@ class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
                     raise _OutdatedError(self._place.uri, reason)
 
         def before(mark: Mark) -> Mapping[str, str]:
+            # Before the request is sent: if its answer is lost, the id shows whether it was
+            # committed.
             self._sent[mark.snapshot_id] = swap
             return versions_of(records)
 

@@ -168,6 +168,7 @@ def changed_column(then: IcebergSchema, now: IcebergSchema, names: Iterable[str]
 
 def iceberg_types(kind: pa.DataType) -> pa.DataType:
     """Returns the type that Iceberg has for another one: its smallest whole number has 32 bits."""
+    # Iceberg has integers of 32 and 64 bits alone.
     if kind in (pa.int8(), pa.int16()):
         return pa.int32()
     if pa.types.is_struct(kind):

@@ -82,6 +82,7 @@ def insert_rows(
             f"column {name!r} has parts that would round values or read them in several ways"
         )
     numbered = enumerate(rows)
+    # A statement for each run of rows with the same columns: the others keep the table's defaults.
     for columns, run in itertools.groupby(numbered, key=lambda row: tuple(sorted(row[1]))):
         unknown = [name for name in columns if name not in table.columns]
         if unknown:
@@ -137,6 +138,7 @@ class _Insertion:
                 server_error = ServerError.of(error)
                 yield RowFault(rows[0][0], server_error.reason, server_error.message)
                 return
+            # By halves: a bad row among n costs about log n statements, not n.
             half = len(rows) // 2
             yield from self.take(rows[:half])
             yield from self.take(rows[half:])

@@ -126,6 +126,7 @@ def _creation(
     """
     from psycopg import sql
 
+    # The constraints reject a bad row in its task, and not the commit of the whole batch.
     copied = "" if spec.deletes else "INCLUDING CONSTRAINTS"
     nullable = [column for column in used if column.name not in spec.key] if spec.deletes else []
     changes = [

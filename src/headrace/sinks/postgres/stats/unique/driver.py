@@ -132,6 +132,7 @@ class UniqueStatsDriver(PostgresDriver):
         Where events must not be counted, it is rolled back, and they are returned.
         """
         self._taken_out.begin(pieces)
+        # In the order of their tasks, which decides which of two events in a batch is the first.
         staged = sorted(map(PIECE.decode, pieces), key=lambda piece: piece.events)
         self._batch = _Batch(staged, _reached(transaction, watermark_us))
         try:
@@ -157,6 +158,8 @@ class UniqueStatsDriver(PostgresDriver):
             _NotCountedError: if some of its events are not to be counted.
             TableMismatchError: if the keys of the table's rows were deleted.
         """
+        # Before the keys are read: commits of other pipelines to this table wait until this one
+        # ends.
         lock_keys(connection, table.target)
         self._write_beside(connection, table, transaction)
         begin_keys(connection, table.name)
@@ -252,6 +255,7 @@ class UniqueStatsDriver(PostgresDriver):
                     event = rows.slice(index, 1)
                     rejected.append(self._rejected(event, reasons[int(places[index])]))
             sums = writer.close()
+            # After the new sums are staged, so that a failure before leaves the batch as it was.
             staged.remove(connection, dropped)
             drop_tables(connection, [piece.sums.table])
             if not sums:
