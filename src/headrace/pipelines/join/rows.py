@@ -86,7 +86,9 @@ def joined_rows(
     partners = {
         event.offset: indices.get(other.offset) for event, other in pairs if other is not None
     }
-    taken = pa.array([partners.get(event.offset) for event in of_later.events], pa.int64())
+    indices_of_earlier = pa.array(
+        [partners.get(event.offset) for event in of_later.events], pa.int64()
+    )
     schemas = later.decoding.schema, earlier.decoding.schema
     kind = joined_columns(*schemas, column, ()).field(column).type
     nested = of_earlier.rows.to_struct_array().combine_chunks().cast(kind)

@@ -72,23 +72,16 @@ class WindowSums:
         forwarded = of(Hop.READ, Fate.OUT)
         if self._is_join:
             joined = _sum(of(Hop.JOIN, fate) for fate in FATES)
-            yield from _difference(Hop.JOIN, going_on, joined, name)
+            yield from _difference(Hop.JOIN, forwarded, joined, name)
             # Events whose wait has not ended, and those that wait in the state.
             key = LedgerKey(Hop.JOIN, Fate.WAITING, start, partition.topic, partition.partition)
             began = self._waited.get(key, Sums()) + window.get(key, Sums())
             yield from _difference(Hop.JOIN, began, self._waiting.get(key, Sums()), name)
-            going_on = of(Hop.JOIN, Fate.OUT)
+            forwarded = of(Hop.JOIN, Fate.OUT)
         came = of(Hop.SINK, Fate.IN)
         dropped = _sum(of(Hop.STEPS, fate) for fate in FATES)
         yield from _difference(self._before_sink, forwarded, came + dropped, name)
         yield from _difference(Hop.SINK, came, _sum(of(Hop.SINK, f) for f in FATES), name)
-
-    def _of_state(self, start: int | None, partition: TopicPartition) -> Iterable[Imbalance]:
-        """Compares events whose wait has not ended with those that wait in the state."""
-        key = LedgerKey(Hop.JOIN, Fate.WAITING, start, partition.topic, partition.partition)
-        waited = self._waited.get(key, Sums()) + self._windows[start].get(key, Sums())
-        held = self._waiting.get(key, Sums())
-        yield from _difference(Hop.JOIN, waited, held, f"{partition.topic}/{partition.partition}")
 
 
 def _sum(sums: Iterable[Sums]) -> Sums:

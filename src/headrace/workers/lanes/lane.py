@@ -358,14 +358,6 @@ class Lane:
             self._put_first(attempt.next())
             self._move(LaneState.RUNNING)
 
-    async def _end_unretried(self, attempt: RecordAttempt, error: BaseException) -> None:
-        # In this order: a crash in between repeats the record, and its dead letter is recognised as
-        # written. The other way round, the record could be committed without its letter.
-        await self._end_failed(attempt, error)
-        self._finish(attempt)
-        if self._still_runs_on_thread(error):
-            raise error
-
     def _note_failed(self, attempt: RecordAttempt, error: BaseException) -> None:
         attempt.failed_at(self._context.clock())
         self._context.counts["failed"] += 1
