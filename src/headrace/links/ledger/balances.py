@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _NOT_COUNTED = "the records of both ends are counted with --recount"
 
 
-class Countable(Protocol):
+class OpenEnds(Protocol):
     """Topics at both ends, such as a :class:`headrace.links.ledger.copies.CopiedTopic`."""
 
     def count(self, spark: SparkSession, window_seconds: int) -> LinkCount:
@@ -44,7 +44,7 @@ class CountedEnds:
     """
 
     book: LinkBook
-    open: Callable[[], Countable]
+    open: Callable[[], OpenEnds]
 
 
 def link_books(
