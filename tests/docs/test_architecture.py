@@ -40,7 +40,10 @@ def test_every_name_stands_in_its_file(page: str, root: Path) -> None:
 
 
 def _defines(text: str, name: str) -> bool:
-    return all(re.search(rf"(?:class|def) {part}\b", text) for part in name.split("."))
+    return all(
+        re.search(rf"(?:class|def) {part}\b|^{part} = ", text, re.MULTILINE)
+        for part in name.split(".")
+    )
 
 
 def test_the_layers_are_those_that_are_enforced(page: str, root: Path) -> None:

@@ -74,7 +74,7 @@ def test_the_import_of_headrace_brings_no_kafka_client_and_no_arrow():
 
 
 def test_another_name_is_no_attribute():
-    with pytest.raises(AttributeError, match="headrace attribute Projekt"):
+    with pytest.raises(AttributeError, match="no attribute 'Projekt'"):
         _ = headrace.Projekt
 
 

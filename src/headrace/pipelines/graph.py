@@ -105,9 +105,7 @@ def build(
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    # Opened first: the specs of the sources carry its writers to the read tasks.
     side_driver = _open_side_table(pipeline, context)
-    # If the main sink can't be opened, the side table must not stay open.
     with ExitStack() as opened:
         if side_driver is not None:
             opened.callback(side_driver.close, 0.0)
@@ -116,7 +114,6 @@ def build(
         stepped = None if pipeline.is_fused else guarded_rows(spark, pipeline, specs, join)
         schema = row_schema(specs[0]) if join is None else join.row_schema()
         if stepped is not None:
-            # The ledger's column is taken off before rows reach the sink.
             schema = to_arrow_schema(stepped.rows.drop(LINEAGE).schema, timezone="UTC")
         sink = pipeline.sink.open(context.of_sink(pipeline, pipeline.sink), schema)
         opened.pop_all()  # both sinks are open now, and Graph.close closes them

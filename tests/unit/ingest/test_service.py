@@ -58,7 +58,8 @@ def test_a_topic_that_other_programs_give_keys_is_not_served(tmp_path):
 @pytest.mark.parametrize("declared", [(), (StandingQueries("ads"),)])
 def test_queries_are_answered_where_they_are_declared(tmp_path, declared):
     """What loads them travels to each process of the service."""
-    (tmp_path / "headrace.toml").write_text(FILE.replace("redis =", "# redis ="))
+    kafka = '[kafka]\nbootstrap_servers = "127.0.0.1:9092"\n'
+    (tmp_path / "headrace.toml").write_text(FILE.replace("redis =", "# redis =") + kafka)
     topic = Topic("tokens", event=Token, spool=True)
     project = LoadedProject(load_settings(tmp_path, {}), (topic, *declared))
     load_queries = ingest_config(project).queries

@@ -15,12 +15,12 @@ from tests.unit.queries.registry.flow import FLOW, write_project
 from tests.unit.queries.registry.memory_topic import MemoryTopic
 
 from headrace.errors import ExtraMissingError, QueryMissingError
-from headrace.ingest import service as ingest
 from headrace.ingest.service import ingest_config
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.model import OffsetRange, TopicPartition
 from headrace.model.partitioning import partition_of_key
 from headrace.project.check import load_project
+from headrace.queries import kind
 from headrace.queries import serve as query_service
 from headrace.queries.records.result import QueryResult, ResultKind, decode_result
 from headrace.queries.registry import registrations as query_registry
@@ -547,7 +547,7 @@ def test_without_standing_queries_the_service_needs_no_extra_of_theirs(load, mon
     def missing(extra):
         raise ExtraMissingError(extra, "pyarrow")
 
-    monkeypatch.setattr(ingest, "require_extra", missing)
+    monkeypatch.setattr(kind, "require_extra", missing)
     plain = FLOW.partition("ads = StandingQueries")[0]
     assert config_of(load, plain).queries is None
     with pytest.raises(ExtraMissingError):

@@ -212,7 +212,7 @@ class _Container:
         try:
             return msgspec.json.encode(self._parse(text))
         except (ValueError, TypeError, RecursionError):
-            return text  # whoever checks it as an event says what is wrong
+            return text  # the check of the event says what is wrong
 
     def _damaged(self, first: int, count: int, data: bytes, words: str) -> ContainerRecord:
         block = f"the block at byte {self._source.begin}, of {count} record(s), can't be read"

@@ -126,9 +126,7 @@ def size(  # noqa: PLR0913 - one for each option
     _check_lag(lag, throughput, within)
     _check_join(join)
     _check_measure(measure, event_bytes, topic, sample)
-    # After all checks of options, since measuring takes time and creates a topic.
     measured = _measured(session, topic, sample, seconds) if measure else None
-    # What the user gives counts: measured values fill only what is missing.
     if measured is not None:
         event_bytes = event_bytes or measured.event_bytes
         consumer_rate = consumer_rate or measured.consumer_rate

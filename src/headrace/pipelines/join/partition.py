@@ -96,7 +96,6 @@ class JoinPartition:
         self._folder.delete_obsolete(start, before)
         since_us = slice_of(start.horizon_us, self._slice_us) * self._slice_us
         began = time.monotonic()
-        # The index is this machine's: another one may have run the batches since its last use.
         rebuilt = self._folder.load(self._index, before, start)
         rebuild_ms = int((time.monotonic() - began) * 1000) if rebuilt else 0
         # Before it takes events, which may stand in for some that an older checkpoint still needs.
@@ -106,7 +105,6 @@ class JoinPartition:
         result = matcher.match(before.waiting, end.clock_us)
         first_after = slice_of(end.horizon_us, self._slice_us)
         lasts = matcher.accepted.times_us >= first_after * self._slice_us
-        # Events that no later batch can match are not written at all.
         kept = matcher.accepted.where(lasts)
         segments = dict(before.segments) | self._added(kept, start, end)
         after = self._written(before, segments, result.waiting, end)

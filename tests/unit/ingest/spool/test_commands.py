@@ -98,4 +98,4 @@ def test_nothing_is_dropped_that_was_not_named(run):
 
 def test_a_topic_or_file_that_is_not_there_is_named_with_those_that_are(answer):
     assert "topic 'other' has no spool" in answer("list", "other", code=1)["message"]
-    assert "no file 'x'" in answer("drop", "kept", "x", code=1)["message"]
+    assert "no such file 'x'" in answer("drop", "kept", "x", code=1)["message"]
