@@ -13,7 +13,7 @@ from tests.integration.flow import Flow, click
 from tests.integration.test_sinks import records
 from tests.kafka_topics import grow_topic
 
-from headrace import Kafka, Metadata, OnNull, Postgres, Source, Topic, WriteMode
+from headrace import Guarantee, Kafka, Metadata, OnNull, Postgres, Source, Topic, WriteMode
 from headrace.errors import NothingCommittedError
 from headrace.kafka.admin.topics import Action, TopicChange, apply_changes
 from headrace.service.status import State
@@ -250,6 +250,51 @@ def test_rows_are_events_of_another_topic_with_their_origin(flow, path):
     again = records(flow.client, target.name)
     assert len(again) == 600
     assert {dict(record.headers())["origin"].decode() for record in again} == origins
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_topic_that_is_written_exactly_once_has_a_repeated_batch_once(flow, path):
+    """Its positions are a place to reset to, and to continue from without a checkpoint."""
+    event = Enriched if path == "fused" else Doubled
+    target = Topic(f"enriched-{uuid.uuid4().hex[:8]}", event=event, key="category", partitions=3)
+    flow.create(target.name, target.partitions)
+    pipeline = built(flow, path, Kafka(target, guarantee=Guarantee.EXACTLY_ONCE))
+
+    def sent_after_a_run(expected):
+        outcome = flow.run(pipeline)[path]
+        assert outcome.state is State.FINISHED, outcome.reason
+        sent = [
+            json.loads(record.value())["event_id"] for record in records(flow.client, target.name)
+        ]
+        assert Counter(sent) == Counter(f"e{n}" for n in range(expected))
+
+    flow.send([click(n) for n in range(300)])
+    sent_after_a_run(300)
+    flow.forget_newest_commit(path)
+    sent_after_a_run(300)
+    flow.send([click(n) for n in range(300, 400)])
+    shutil.rmtree(flow.checkpoint(path).parent)
+    sent_after_a_run(400)
+    flow.send([click(n) for n in range(400, 450)])
+    flow.reset(pipeline, "table")
+    sent_after_a_run(450)
+    assert flow.committed(path) == flow.latest()
+
+
+def test_a_pipeline_that_was_at_least_once_becomes_exactly_once_behind_its_group(flow):
+    target = Topic(f"enriched-{uuid.uuid4().hex[:8]}", event=Enriched)
+    flow.create(target.name, 1)
+    flow.send([click(n) for n in range(100)])
+    assert flow.run(built(flow, "fused", Kafka(target)))["fused"].state is State.FINISHED
+    exactly = built(flow, "fused", Kafka(target, guarantee=Guarantee.EXACTLY_ONCE))
+    flow.send([click(n) for n in range(100, 150)])
+    outcome = flow.run(exactly)["fused"]
+    assert outcome.state is State.REFUSED
+    assert "TABLE_BEHIND_CHECKPOINT" in outcome.reason or "lacks" in outcome.reason
+    flow.reset(exactly, "committed")
+    outcome = flow.run(exactly)["fused"]
+    assert outcome.state is State.FINISHED, outcome.reason
+    assert len(records(flow.client, target.name)) == 150
 
 
 def test_a_topic_that_is_gone_loses_nothing_and_has_no_place_to_reset_to(flow):

@@ -10,16 +10,16 @@ from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
-import confluent_kafka
 import psycopg
 import pyarrow as pa
 import pytest
 from tests.integration.held_transactions import MOMENTS, held, make_holdable
 from tests.kafka_topics import make_topic
-from tests.waiting import LIMIT_SECONDS, wait_for
+from tests.waiting import wait_for
 
-from headrace import Kafka, Postgres, Topic, WriteMode
-from headrace.errors import SinkError, TableMismatchError
+from headrace import Guarantee, Kafka, Postgres, Topic, WriteMode
+from headrace.errors import RecordRejectedError, SinkError, TableMismatchError
+from headrace.kafka.table.topic_table import table_records
 from headrace.settings import Secret
 from headrace.sinks.api import CommitRejection, CommitResult, SinkContext, Transaction
 from headrace.sinks.kafka.records import RecordsOf, batch_size_of
@@ -94,6 +94,8 @@ class Click:
 
 
 class TestKafka(SinkContract):
+    guarantee = Guarantee.AT_LEAST_ONCE
+
     @pytest.fixture
     def lab(self, broker):
         client = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
@@ -104,7 +106,14 @@ class TestKafka(SinkContract):
             events = [json.loads(record.value()) for record in records(client, topic.name)]
             return [event | {"at": datetime.fromisoformat(event["at"])} for event in events]
 
-        return SinkLab(Kafka(topic), context, read, bad_row={**row(9), "id": None})
+        sink = Kafka(topic, guarantee=self.guarantee)
+        lab = SinkLab(sink, context, read, bad_row={**row(9), "id": None})
+        yield lab
+        lab.close()
+
+
+class TestKafkaExactlyOnce(TestKafka):
+    guarantee = Guarantee.EXACTLY_ONCE
 
 
 def made_topic(client, **declared):
@@ -114,23 +123,8 @@ def made_topic(client, **declared):
 
 
 def records(client, topic):
-    """All records of a topic."""
-    settings = {"group.id": "sink", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
-    reader = confluent_kafka.Consumer(client | settings)
-    partitions = range(
-        len(reader.list_topics(topic, timeout=LIMIT_SECONDS).topics[topic].partitions)
-    )
-    reader.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in partitions])
-    found, ended = [], set()
-    while len(ended) < len(partitions):
-        record = reader.poll(LIMIT_SECONDS)
-        assert record is not None
-        if record.error():
-            ended.add(record.partition())
-        else:
-            found.append(record)
-    reader.close()
-    return found
+    """All committed records of a topic; waits for transactions whose end is not written yet."""
+    return list(table_records(client, topic, settled=True))
 
 
 @pytest.fixture
@@ -686,6 +680,88 @@ def test_records_carry_key_id_origin_and_partition(broker):
     assert {dict(r.headers())["event-id"] for r in sent} == {f"v{n}".encode() for n in range(20)}
     assert dict(sent[0].headers())["origin"].startswith(b"views/")
     assert json.loads(sent[0].value()).keys() == {"view_id", "country"}
+
+
+def exactly_once(broker, **declared):
+    """A topic, and ``opened()``: another driver of its pipeline."""
+    client = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
+    topic = made_topic(client, event=Click, key="id", event_time="at", **declared)
+    sink = Kafka(topic, guarantee=Guarantee.EXACTLY_ONCE)
+
+    def ids():
+        return sorted(json.loads(record.value())["id"] for record in records(client, topic.name))
+
+    return lambda: sink.open(SinkContext("p", "", client), schema()), ids
+
+
+def test_batches_of_a_topic_follow_one_another_in_each_partition(broker):
+    """Tasks of a batch come in no order; the ids of their attempts say which read first."""
+    client = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
+    topic = made_topic(client, event=Click, event_time="at", partitions=1)
+    sink = Kafka(topic, guarantee=Guarantee.EXACTLY_ONCE)
+    driver = sink.open(SinkContext("p", "", client), schema())
+    for number in range(3):
+        pieces = []
+        for task in reversed(range(3)):
+            writer = driver.writers(f"{task:08x}{uuid.uuid4().hex[:24]}")
+            first = 100 * number + 10 * task
+            writer.write(table([row(first), row(first + 1)]))
+            pieces += writer.close()
+        driver.commit(pieces, batch(number), 0)
+    sent = [json.loads(record.value())["id"] for record in records(client, topic.name)]
+    assert (len(sent), sent) == (18, sorted(sent))
+
+
+def test_a_driver_that_was_frozen_within_its_transaction_is_fenced(broker, monkeypatch):
+    """It wakes up when another one has committed its batch, and the batch after it."""
+    opened, ids = exactly_once(broker)
+    frozen, done = opened(), []
+
+    def records_of(versions):
+        """Called when the rows are with the client, and the transaction is open."""
+        monkeypatch.undo()
+        other = opened()
+        for number in range(2):
+            rows = written(other, row(number))
+            done.append(other.commit(rows, batch(number), 0).is_new)
+        yield from frozen.positions.records(versions)
+
+    monkeypatch.setattr(frozen.positions, "records", records_of)
+    with pytest.raises(SinkError, match="another driver has recorded other positions"):
+        frozen.commit(written(frozen, row(0)), batch(0), 0)
+    assert (done, ids()) == ([True, True], [0, 1])
+
+
+def test_what_a_dead_driver_left_in_an_open_transaction_is_never_read(broker):
+    opened, ids = exactly_once(broker)
+    dead = opened()
+    pieces = written(dead, *map(row, range(5)))
+    records_of = dead.positions.records
+
+    def dies(versions):
+        yield from records_of(versions)
+        raise KeyboardInterrupt
+
+    dead.positions.records = dies
+    dead.close = lambda _: None  # the process has ended: nothing aborts the transaction
+    with pytest.raises(KeyboardInterrupt):
+        dead.commit(pieces, batch(0), 0)
+    restarted = opened()
+    assert restarted.positions.versions(["app"]) == {}
+    assert restarted.commit(written(restarted, row(1), row(2)), batch(0), 0).is_new
+    assert ids() == [1, 2]
+
+
+def test_a_topic_that_takes_less_than_is_declared_is_named_and_nothing_is_committed(broker):
+    client = {"bootstrap.servers": broker.bootstrap_servers, "compression.type": "none"}
+    topic = made_topic(client, event=Click, config={"max.message.bytes": "2000"})
+    declared = replace(topic, config={"max.message.bytes": "200000"})
+    sink = Kafka(declared, guarantee=Guarantee.EXACTLY_ONCE)
+    driver = sink.open(SinkContext("p", "", client), schema())
+    pieces = written(driver, row(1), row(2, os.urandom(4_000).hex()))
+    with pytest.raises(RecordRejectedError, match=r"max\.message\.bytes"):
+        driver.commit(pieces, batch(0), 0)
+    assert (records(client, topic.name), driver.positions.versions(["app"])) == ([], {})
 
 
 def test_a_record_that_is_too_large_is_a_dead_letter_and_its_batch_goes_in(broker):

@@ -13,6 +13,7 @@ from headrace.model.fault import Fault, is_a
 from headrace.sinks.api import (
     DeclaredRows,
     Guarantee,
+    PositionStore,
     Reprocessable,
     Sink,
     SinkContext,
@@ -26,19 +27,24 @@ if TYPE_CHECKING:
     from headrace.events.written import WrittenWith
     from headrace.settings import SchemaRegistrySettings, Secret
 
+_GUARANTEES = (Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE)
+
 
 @dataclass(frozen=True)
 class Kafka(Sink, Reprocessable):
-    """Sink: events of another topic. At least once; :mod:`headrace.sinks.kafka` has the contract.
+    """Sink: events of another topic; :mod:`headrace.sinks.kafka` has the contract.
 
     Attributes:
         topic: a topic that the project declares.
+        guarantee: ``AT_LEAST_ONCE``: tasks send, all at the same time. ``EXACTLY_ONCE``: the driver
+            sends the whole batch and its positions in one transaction, for readers of committed
+            records.
     """
 
     topic: Topic
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
 
     kind: ClassVar[str] = "kafka"
-    guarantee: ClassVar[Guarantee] = Guarantee.AT_LEAST_ONCE
     metadata: ClassVar[tuple[Metadata, ...]] = (
         Metadata.TOPIC,
         Metadata.PARTITION,
@@ -66,6 +72,9 @@ class Kafka(Sink, Reprocessable):
         if not is_a(self.topic, Topic) or not is_a(self.topic.name, str):
             yield Fault(f"Kafka.topic is {self.topic!r}", "a declared Topic")
             return
+        if self.guarantee not in _GUARANTEES:
+            message = f"Kafka.guarantee is {self.guarantee!r}"
+            yield Fault(message, "Guarantee.AT_LEAST_ONCE or Guarantee.EXACTLY_ONCE")
         if isinstance(self.topic.partitioning, ByAccount):
             yield Fault(
                 f"Kafka: topic {self.topic.name!r} is partitioned by account, and rows have none",
@@ -79,10 +88,19 @@ class Kafka(Sink, Reprocessable):
                 message = f"Kafka: topic {self.topic.name!r}: {fault.message}"
                 yield replace(fault, message=message)
 
+    def position_store(self, context: SinkContext) -> PositionStore | None:
+        """Returns the store of positions in their topic; None if it is at least once."""
+        if self.guarantee is not Guarantee.EXACTLY_ONCE:
+            return None
+        from headrace.sinks.kafka.positions import TopicPositions, positions_topic
+
+        return TopicPositions(context.client, positions_topic(self.topic.name))
+
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Compares the rows with the topic's class, and registers the schema of its events.
 
-        No broker is asked.
+        Exactly once, it also creates the topic of positions, and fences an earlier run of the
+        pipeline. At least once, no broker is asked.
 
         Raises:
             TableMismatchError: if at any depth a field of the event is not in the rows, or has
@@ -92,15 +110,35 @@ class Kafka(Sink, Reprocessable):
             RegistryUnreachableError: if the schema registry does not answer.
             SchemaRejectedError: if it rejects the schema.
             SchemaMismatchError: if the newest schema of a Protobuf topic can't hold all events.
+            SinkUnavailableError, BrokerUnreachableError: if the brokers do not answer.
+            AuthorizationError: if an ACL is missing.
+            TopicChangeError: if Kafka refuses the topic of positions.
         """
-        from headrace.sinks.kafka.writer import KafkaDriver, TopicWriter
+        return self._opened(context, schema, f"headrace.{self.target}.{context.pipeline}")
 
+    def open_to_reprocess(
+        self,
+        context: SinkContext,
+        schema: pa.Schema,
+        event_id: str | None,  # noqa: ARG002
+    ) -> SinkDriver:
+        """Opens it as :meth:`open` does, and fences no run of the pipeline. Raises as that."""
+        own_id = f"headrace.{self.target}.{context.pipeline}.reprocess"
+        return self._opened(context, schema, own_id)
+
+    def _opened(self, context: SinkContext, schema: pa.Schema, transactional_id: str) -> SinkDriver:
         for fault in differences(self.topic, arrow_columns(schema)):
             raise TableMismatchError(self.label, f"{fault.message}: {fault.remedy}")
         written = _written_with(self.topic, context.registry)
         client = dict(context.client)
-        writers = functools.partial(TopicWriter, self.topic, client, written=written)
-        return KafkaDriver(writers)
+        if self.guarantee is Guarantee.EXACTLY_ONCE:
+            from headrace.sinks.kafka.exactly_once import ExactlyOnceDriver, ExactlyOnceWriter
+
+            writers = functools.partial(ExactlyOnceWriter, self.topic, written=written)
+            return ExactlyOnceDriver(self.topic, client, transactional_id, writers)
+        from headrace.sinks.kafka.writer import KafkaDriver, TopicWriter
+
+        return KafkaDriver(functools.partial(TopicWriter, self.topic, client, written=written))
 
     def reprocessing_fault(
         self,

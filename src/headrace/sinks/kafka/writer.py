@@ -1,8 +1,8 @@
-"""The task's half of a topic: rows in, records out, acknowledged by all in-sync replicas."""
+"""Sends rows at least once: tasks do, and wait until all in-sync replicas have the records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import RecordRejectedError
@@ -14,7 +14,7 @@ from headrace.sinks.api import (
     Transaction,
     WriterFactory,
 )
-from headrace.sinks.kafka.records import RecordsOf, batch_size_at_most, batch_size_of
+from headrace.sinks.kafka.task_records import TaskRecords
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,12 +62,8 @@ class TopicWriter:
         task_id: str,  # noqa: ARG002
         written: WrittenWith | None = None,
     ) -> None:
-        from headrace.events.written import event_writer
-        from headrace.kafka.admin.record_limits import max_batch_bytes
-
         self._client = client
-        self._records = RecordsOf(topic, writer=event_writer(topic, written))
-        self._max_bytes = max_batch_bytes(topic)
+        self._records = TaskRecords(topic, written)
         self._sent = 0
 
     def write(self, rows: pa.Table) -> list[RejectedRow]:
@@ -80,28 +76,14 @@ class TopicWriter:
             SinkError: if Kafka refuses a record for another reason.
         """
         records, rejected = self._records.of(rows)
-        rejected += self._remove_too_large(records)
         rejected += self._send(records)
         self._sent += rows.num_rows - len(rejected)
         return rejected
 
-    def _remove_too_large(self, records: dict[int, ProducerRecord]) -> Iterator[RejectedRow]:
-        """Removes the records that no batch of the topic has room for, and yields their rows."""
-        large = [
-            index
-            for index, record in records.items()
-            if batch_size_at_most(record) > self._max_bytes
-        ]
-        for index in large:
-            if (size := batch_size_of(records[index])) > self._max_bytes:
-                del records[index]
-                sentence = f"a record of {size} bytes, the topic takes {self._max_bytes}"
-                yield RejectedRow(index, "rejected-by-kafka", sentence)
-
     def _send(self, records: Mapping[int, ProducerRecord]) -> list[RejectedRow]:
         """Sends records, in their order, and returns the rows that Kafka does not take."""
         # A larger batch would be refused whole, and later ones of its partition would pass it.
-        refused = self._refused(records, {"batch.size": str(self._max_bytes)})
+        refused = self._refused(records, {"batch.size": str(self._records.max_bytes)})
         if not refused:
             return []
         # A broker refuses whole batches: which record of it is at fault shows when it is alone.
