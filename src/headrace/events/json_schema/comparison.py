@@ -18,7 +18,7 @@ from itertools import chain, islice, product
 from typing import Any, TypeAlias, TypeVar
 
 from headrace.events.comparison import may_be_missing, may_be_null, named, texts_not_taken
-from headrace.events.json_schema.references import JsonSchemaDocument, Reference, References
+from headrace.events.json_schema.references import JsonSchemaDocument, Reference, SchemaReferences
 from headrace.events.json_schema.schemas import DECIMAL_PATTERN, JSON_KINDS
 from headrace.events.parsing.parser import event_parser
 from headrace.events.parsing.readable import ReadableCheck
@@ -62,7 +62,7 @@ def allowed_but_not_taken(registered: RegisteredSchema, schema: EventSchema) -> 
         ValueError: if it is no JSON Schema, or one that can't be compared.
     """
     referenced = {name: _document(text) for name, text in reversed(registered.referenced)}
-    references = References(_document(registered.text), referenced)
+    references = SchemaReferences(_document(registered.text), referenced)
     event = EventField("", FieldType.STRUCT, schema=schema)
     yield from _Comparison(references).of(references.root, event, "")
 
@@ -88,7 +88,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 class _Comparison:
-    def __init__(self, references: References) -> None:
+    def __init__(self, references: SchemaReferences) -> None:
         self._references = references
         self._compared = Counter[str]()  # alternatives, by path: they multiply over levels
 

@@ -29,7 +29,7 @@ class Reference(NamedTuple):
     has_siblings: bool | None
 
 
-class References:
+class SchemaReferences:
     """Finds what references name.
 
     Args:
