@@ -1,17 +1,18 @@
 """The thread that follows a changelog outlives whatever a record or a client does to it."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaError
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import lost_brokers
+from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.read import polling
 from headrace.kafka.table import topic_table as table_module
 from headrace.kafka.table.topic_table import TableFollower
-from headrace.model import TopicPartition
 
 
 class Message:
@@ -60,18 +61,18 @@ class Reader:
         pass
 
 
+LIVE = LiveTopic("t", "id", partitions=1, replication=1)
+
+
 @pytest.fixture
 def follow(monkeypatch):
     """Follows a topic whose consumers give these messages; gives what was handed over."""
     followers = []
 
-    def start(given, on_record):
-        class Live:
-            all_partitions = (TopicPartition("t", 0),)
-
-        monkeypatch.setattr(table_module, "describe", lambda *_: {"t": Live})
+    def start(given, on_record, **options):
+        monkeypatch.setattr(table_module, "describe", lambda *_: {"t": LIVE})
         monkeypatch.setattr(polling, "consumer", lambda *_: Reader(given))
-        followers.append(TableFollower({}, "t", on_record, retry_seconds=0.01))
+        followers.append(TableFollower({}, "t", on_record, retry_seconds=0.01, **options))
         return followers[-1]
 
     yield start
@@ -144,6 +145,55 @@ def test_keys_are_kept_until_the_topic_is_read_to_its_end_again(follow):
     follow([Message(b"a", b"1"), RuntimeError("of the client"), Message(b"last", b"2")], take)
     assert done.wait(LIMIT_SECONDS)
     assert taken == [(b"a", b"1"), (b"last", b"2")]
+
+
+def test_reads_from_the_first_offset_are_announced_and_so_are_their_ends(follow):
+    said, done = [], threading.Event()
+
+    def take(key, value):
+        said.append((key, value))
+        if key == b"last":
+            done.set()
+
+    before = [Message(b"a", b"1"), End(), End()]
+    follow(
+        [*before, RuntimeError("of the client"), End(), Message(b"last", b"2")],
+        take,
+        on_start=lambda: said.append("start"),
+        on_ready=lambda: said.append("end"),
+        value_of=lambda message: message.value() * 2,
+    )
+    assert done.wait(LIMIT_SECONDS)
+    read_again = ["start", (b"a", None), "end", (b"last", b"22")]
+    assert said == ["start", (b"a", b"11"), "end", *read_again]
+
+
+@pytest.mark.parametrize("change", [{"topic_id": "other"}, {"partitions": 2}])
+def test_a_topic_that_was_recreated_or_has_more_partitions_is_read_again(follow, change):
+    starts, ends = [], []
+    given = [End()]
+    follower = follow(
+        given,
+        lambda *_: None,
+        on_start=lambda: starts.append(1),
+        on_ready=lambda: ends.append(1),
+    )
+    wait_for(lambda: follower.is_at_end)
+    follower.compare(LIVE)
+    follower.compare(replace(LIVE, **change))
+    wait_for(lambda: len(starts) == 2)
+    assert not follower.is_at_end
+    given.append(End())
+    wait_for(lambda: follower.is_at_end)
+    assert len(ends) == 2
+
+
+def test_fewer_partitions_are_what_a_broker_says_that_has_just_started(follow):
+    starts = []
+    follower = follow([End()], lambda *_: None, on_start=lambda: starts.append(1))
+    wait_for(lambda: follower.is_at_end)
+    follower.compare(replace(LIVE, partitions=0))
+    assert (len(starts), follower.is_at_end) == (1, True)
 
 
 def test_a_topic_whose_end_is_not_reached_in_time_is_named(follow):

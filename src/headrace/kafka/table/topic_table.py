@@ -10,10 +10,13 @@ Contract:
   records of a key must be in the same one. Records without a key are skipped.
 - *Uncommitted records* are never handed over.
 - *Repetition.* A follower whose client fails starts at the first offset again, and hands over all
-  records that are there, also those that it has handed over. They lead to the same table.
+  records that are there, also those that it has handed over. They lead to the same table; before
+  the end is reached again, keys have older values. ``on_start`` and ``on_ready`` are called around.
 - *Deletion.* A record without a value deletes its key, and the value is handed over as ``None``.
 - *Recreation, truncation.* A follower starts at the first offset again. Keys that have no record
   any more are handed over as deleted once the end is reached. Until then, they keep their values.
+  It is certain to notice a recreated topic, and partitions that were added, only if its owner calls
+  :meth:`TableFollower.compare` with the topic as it is.
   A held table of a truncated topic is read from the first offset again; a position in a recreated
   topic is refused, because the records before it were deleted.
 - *Retention.* A follower does not notice that records it has handed over are deleted, and neither
@@ -30,6 +33,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import operator
 import os
 import threading
 import time
@@ -43,7 +47,7 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.admin_requests import LiveTopic, describe
 from headrace.kafka.client.broker_errors import Meaning, meaning
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.offsets import earliest_offsets, high_watermarks, latest_offsets
@@ -60,7 +64,7 @@ Compaction removes the record that deletes a key after the topic's compaction la
 ``delete.retention.ms``, by default a day, without moving the first offset.
 """
 
-OnRecord = Callable[[bytes, bytes | None], None]
+OnRecord = Callable[[bytes, Any], None]
 """Called with key and value, ``None`` for a deleted key; in the order of each partition."""
 
 _LOG = logging.getLogger("headrace.kafka")
@@ -303,22 +307,34 @@ class TableFollower:
         name: name of the topic.
         on_record: called on that thread with each record.
         retry_seconds: the time between two attempts.
-        on_ready: called on that thread when :attr:`ready` has become true.
+        on_start: called on that thread before it starts at the first offset, each time.
+        on_ready: called on that thread when it has reached the end since.
+        value_of: returns what is handed over of a record that has a value; by default the value.
+
+    Attributes:
+        is_at_end: whether it has reached the end since it started at the first offset.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is called, each with a default
         self,
         config: ClientConfig,
         name: str,
         on_record: OnRecord,
         retry_seconds: float = 1.0,
+        *,
+        on_start: Callable[[], None] = lambda: None,
         on_ready: Callable[[], None] = lambda: None,
+        value_of: Callable[[Record], object] = operator.methodcaller("value"),
     ) -> None:
         self._config, self._name, self._on_record = config, name, on_record
-        self._retry_seconds, self._on_ready = retry_seconds, on_ready
+        self._retry_seconds, self._on_start, self._on_ready = retry_seconds, on_start, on_ready
+        self._value_of = value_of
+        self.is_at_end = False
         # Of the values that were handed over.
         self._keys: set[bytes] = set()
+        self._followed: LiveTopic | None = None
         self._ready = threading.Event()
+        self._is_other = threading.Event()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"follow {name}", daemon=True)
         self._thread.start()
@@ -338,6 +354,19 @@ class TableFollower:
             reason = f"{self._name} was not read to its end within {seconds:g} s"
             raise BrokerUnreachableError(self._config.get("bootstrap.servers", ""), reason)
 
+    def compare(self, live: LiveTopic) -> None:
+        """Starts at the first offset again if the topic is not the one that is followed.
+
+        Args:
+            live: the topic as it is now: recreated, or with more partitions.
+        """
+        known = self._followed
+        if known is None or self._is_other.is_set():
+            return
+        if live.topic_id != known.topic_id or live.partitions > known.partitions:
+            _LOG.info("%s was recreated or has more partitions, reading it again", self._name)
+            self._is_other.set()
+
     def close(self) -> None:
         """Ends the thread."""
         self._ending.set()
@@ -345,6 +374,8 @@ class TableFollower:
 
     def _run(self) -> None:
         while not self._ending.is_set():
+            self.is_at_end = False
+            self._is_other.clear()
             try:
                 self._follow(self._partitions())
             except Exception:  # noqa: BLE001 - what a thread that ended follows would stay as it is
@@ -357,17 +388,19 @@ class TableFollower:
         while not self._ending.is_set():
             live = describe(self._config, [self._name]).get(self._name)
             if live is not None:
+                self._followed = live
                 return live.all_partitions
             self._ending.wait(self._retry_seconds)
         return []
 
     def _follow(self, partitions: list[TopicPartition]) -> None:
+        self._on_start()
         unread, missing = {partition.partition for partition in partitions}, set(self._keys)
         starts = dict.fromkeys(partitions, confluent_kafka.OFFSET_BEGINNING)
         for messages in poll_endlessly(self._config, _GROUP, starts, _WAITING):
             for message in messages:
                 self._take(message, unread, missing)
-            if self._ending.is_set():
+            if self._ending.is_set() or self._is_other.is_set():
                 break
 
     def _take(
@@ -384,7 +417,8 @@ class TableFollower:
         if error is None:
             if message.key() is not None:
                 missing.discard(message.key())
-                self._hand_over(message.key(), message.value())
+                value = None if message.value() is None else self._value_of(message)
+                self._hand_over(message.key(), value)
         elif meaning(error) is Meaning.END:
             unread.discard(message.partition())
             if not unread:
@@ -395,12 +429,13 @@ class TableFollower:
     def _end_reached(self, missing: set[bytes]) -> None:
         while missing:
             self._hand_over(missing.pop(), None)
-        if not self._ready.is_set():
+        if not self.is_at_end:
             _LOG.info("%s is read to its end, and followed", self._name)
+            self.is_at_end = True
             self._ready.set()
             self._on_ready()
 
-    def _hand_over(self, key: bytes, value: bytes | None) -> None:
+    def _hand_over(self, key: bytes, value: object) -> None:
         if value is None:
             self._keys.discard(key)
         else:
