@@ -10,12 +10,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.integration.instances import drill, recorder, running, total, until_brokers_say
-from tests.waiting import until
+from tests.waiting import until, wait_for
 
-from headrace.errors import ProcessingFailedError, ProcessingTimeoutError, WorkerStateError
+from headrace.errors import (
+    ProcessingFailedError,
+    ProcessingTimeoutError,
+    ReferencesTooLargeError,
+    WorkerStateError,
+)
 from headrace.kafka.client.admin_requests import topic_ids
 from headrace.kafka.dead_letters.replayed import PartitionId, addressees
-from headrace.model import TopicPartition
+from headrace.kafka.table.changelog import write_changelog
+from headrace.model import Topic, TopicPartition
 from headrace.service.status import State
 from headrace.workers import Retry, RoundRobin, Skip, WorkerTask
 
@@ -47,6 +53,14 @@ class SilentAt(WorkerTask):
 class Refusing(WorkerTask):
     async def process(self, record, observer):
         observer.on_failure(RuntimeError("Test"))
+
+
+def accounts_of(bench, count):
+    """A topic of accounts, each with the plan "free"."""
+    accounts = Topic(f"{bench.topic.name}-accounts", compaction=True)
+    bench.create(accounts.name)
+    write_changelog(bench.client, accounts.name, {b"%d" % n: b"free" for n in range(count)})
+    return accounts
 
 
 class WorkerContract:
@@ -105,6 +119,55 @@ class WorkerContract:
 
         drill(run())
         assert seen == [(0, (trace,)), (1, (trace,))]
+
+    def test_references_are_read_before_the_first_record_and_then_followed(self, bench):
+        accounts, seen = accounts_of(bench, 1000), []
+
+        class Looking(WorkerTask):
+            async def process(self, record):
+                table = self.references["accounts"]
+                seen.append((len(table), table.get(7), table.get(8)))
+
+        async def run(instance, records, then=lambda: None):
+            async with running(instance):
+                await until(lambda: len(seen) == records)
+                await asyncio.to_thread(then)
+
+        def change():
+            size = instance.reference_figures["reference_bytes"]
+            write_changelog(bench.client, accounts.name, {b"7": b"golden", b"8": None})
+            expected = size + len("golden") - len("free") - len("8free")
+            wait_for(lambda: instance.reference_figures["reference_bytes"] == expected)
+            bench.send(1, first=1)
+            wait_for(lambda: len(seen) == 2)
+
+        worker = bench.worker(Looking, references={"accounts": accounts})
+        bench.send(1)
+        instance = bench.instance(worker)
+        drill(run(instance, 1, change))
+        assert seen == [(1000, b"free", b"free"), (999, b"golden", None)]
+        bench.send(1, first=2)
+        drill(run(bench.instance(worker), 3))
+        assert seen[2] == seen[1]
+
+    def test_references_beyond_the_limit_end_the_instance(self, bench):
+        accounts, (seen, task) = accounts_of(bench, 10), recorder()
+        declared = {"references": {"accounts": accounts}}
+        bench.send(1)
+        instance = bench.instance(bench.worker(task, reference_bytes=49, **declared))
+        with pytest.raises(ReferencesTooLargeError, match="more than 49 bytes: 50"):
+            drill(instance.run())
+        assert not seen
+
+        async def run():
+            instance = bench.instance(bench.worker(task, reference_bytes=50, **declared))
+            ending = asyncio.create_task(instance.run())
+            await until(lambda: total(seen) == 1)
+            await asyncio.to_thread(write_changelog, bench.client, accounts.name, {b"10": b"free"})
+            await ending
+
+        with pytest.raises(ReferencesTooLargeError, match="more than 50 bytes: 56"):
+            drill(run())
 
     def test_an_instance_is_used_once(self, bench):
         """LifecycleTest."""

@@ -25,6 +25,7 @@ from headrace.project.check import load_project
 from headrace.project.loaded import LoadedProject
 from headrace.runtime.servers.ports import free_ports
 from headrace.settings import load_settings
+from headrace.testing import WorkerBench
 from headrace.workers import WorkerInstance
 from headrace.workers.rules import worker_faults
 
@@ -33,7 +34,7 @@ _PAGE = "docs/workers.md"
 
 @pytest.fixture
 def shown(blocks: Callable[[str], list]) -> list[str]:
-    """The Python blocks: project, lifespan, task, pool of processes, program, metrics."""
+    """The Python blocks: project, lifespan, references, task, pool, program, metrics."""
     return [one.text for one in blocks("python") if one.page == _PAGE]
 
 
@@ -48,8 +49,8 @@ def project(
         f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
     )
     (tmp_path / "flow.py").write_text(shown[0])
-    program = shown[4].replace("localhost:9092", broker.bootstrap_servers)
-    assert program != shown[4]
+    program = shown[5].replace("localhost:9092", broker.bootstrap_servers)
+    assert program != shown[5]
     (tmp_path / "program.py").write_text(program)
     return load_project(load_settings(tmp_path, {}))
 
@@ -79,16 +80,31 @@ def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
 
 def test_the_task_of_the_page_is_a_task(project: LoadedProject, shown: list[str]) -> None:
     names = {"clicks": project.topics["clicks"], "connect": None}
-    exec(shown[2], names)
+    exec(shown[3], names)
     assert names["worker"].task().process
 
 
 def test_the_functions_with_a_lifespan_of_the_page_are_workers(shown: list[str]) -> None:
     names: dict[str, Any] = {}
-    for block in (shown[0], shown[1], shown[3]):
+    for block in (shown[0], shown[1], shown[4]):
         exec(block, names)
     for name in ("look_up", "rank"):
         assert list(worker_faults(names[name])) == []
+
+
+def test_the_worker_with_references_of_the_page_looks_accounts_up(
+    shown: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "headrace.toml").write_text('[project]\nname = "shop"\nmodules = ["prices"]\n')
+    (tmp_path / "prices.py").write_text(shown[2])
+    price = load_project(load_settings(tmp_path, {})).declared(Worker)["price"]
+    with WorkerBench(price, references={"accounts": {"ann": {"plan": "gold"}}}) as bench:
+        bench.feed({"customer": "ann", "cents": 5}, {"customer": "bob", "cents": 7})
+    assert [json.loads(record.value) for record in bench.sent] == [
+        {"customer": "ann", "cents": 5, "plan": "gold"},
+        {"customer": "bob", "cents": 7, "plan": "free"},
+    ]
 
 
 def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
@@ -98,7 +114,7 @@ def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
     apply_plan(project)
     [port] = free_ports(1)
     names: dict[str, Callable] = {}
-    exec(shown[5].replace("9400", str(port)), names)
+    exec(shown[6].replace("9400", str(port)), names)
     instance = WorkerInstance(project.declared(Worker)["enrich"], client)
 
     def running() -> bool:

@@ -13,6 +13,7 @@ from headrace import (
     BatchWorkerTask,
     KeyHash,
     RecordStatusObserver,
+    References,
     Retry,
     Send,
     Start,
@@ -31,6 +32,12 @@ class Order:
     price: int
 
 
+@dataclass
+class Account:
+    plan: str
+
+
+accounts = Topic("accounts", event=Account, compaction=True)
 clicks = Topic("clicks", partitions=4)
 orders = Topic("orders", event=Order)
 
@@ -76,6 +83,12 @@ class ObservedFunctions(WorkerTask):
         observer.on_failure(OSError("away"))
 
 
+class Looking(WorkerTask):
+    async def process(self, record: WorkerRecord) -> None:
+        accounts: References[Account] = self.references["accounts"]
+        self.send("out", accounts[record.key].plan.encode())
+
+
 class Batches(BatchWorkerTask):
     async def process_batch(self, records: pa.RecordBatch) -> None:
         self.send("out", records.column("value")[0].as_py())
@@ -118,7 +131,15 @@ def measure(value: bytes | None, send: Send) -> None:
     send("sizes", str(len(value or b"")).encode())
 
 
+@worker(topic=orders, references={"accounts": accounts}, reference_bytes=1_000_000)
+async def discount(order: Order, accounts: References[Account], record: WorkerRecord) -> str:
+    plans = {key: account.plan for key, account in accounts.items() if key != record.key}
+    known = accounts.get(order.customer) or accounts.get(record.key, Account("free"))
+    return plans.get(b"ann", known.plan) if 7 in accounts else accounts["ann"].plan
+
+
 async def called(record: WorkerRecord, send: Send) -> int:
+    await discount(Order("ann", 7), References({"ann": Account("gold")}), record)
     return await charge(Order("ann", 7), record, send)
 
 
@@ -132,4 +153,5 @@ workers: list[Worker] = [
     charge,
     compare,
     measure,
+    discount,
 ]

@@ -106,6 +106,7 @@ HeadraceError                         base
 │   ├── TaskThreadsError              every thread for tasks is held by a call that does not return
 │   ├── LaneEndedError                a subpartition stopped, and nothing had ended it
 │   ├── LifespanEndedError            a worker's lifespan ended while its instance ran
+│   ├── ReferencesTooLargeError       the references of a worker are larger than it allows
 │   ├── SubpartitionError             the subpartitions of a partition can't be made
 │   ├── PlacedRunError                an instance of a distributed run failed for good
 │   ├── LastCommitError               the last commit of an instance was not confirmed

@@ -37,6 +37,17 @@ class SubpartitionError(WorkerError):
     """A partitioner gave a count below 1, or the tasks of a partition can't be made."""
 
 
+class ReferencesTooLargeError(WorkerError):
+    """The references of a worker are larger than it allows; never retried."""
+
+    def __init__(self, worker: str, topics: str, size: int, max_bytes: int) -> None:
+        self.worker, self.topics, self.size, self.max_bytes = worker, topics, size, max_bytes
+        super().__init__(
+            f"the references of {worker} ({topics}) have more than {max_bytes} bytes: {size}. "
+            "Raise its reference_bytes, or delete keys from the topics"
+        )
+
+
 class PlacedRunError(WorkerError):
     """The instances were stopped because one failed."""
 

@@ -24,6 +24,7 @@ from headrace.workers.lanes.sender import ProducerRecord, Sender, Sent
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
+from headrace.workers.references.table import ReferenceTables
 from headrace.workers.states import LaneState
 from headrace.workers.tasks.function_task import is_tombstone
 from headrace.workers.tasks.record import ConsumedRecord
@@ -164,7 +165,8 @@ class BenchInstance:
             worker, _ListedDeadLetters(self.dead_letters), send, clock, self._fed_of
         )
         self._shared, self._is_sharing = SharedResources(worker, self._fail), False
-        make = self._shared.given_to(self._make)
+        self._references = ReferenceTables(worker)
+        make = self._references.given_to(self._shared.given_to(self._make))
         context = LaneContext(
             worker, make, self._threads, send, failures, self.counts, self._fail, clock
         )
@@ -175,12 +177,25 @@ class BenchInstance:
             timer.add_done_callback(self._check_timer)
 
     async def start(self, partitions: Iterable[TopicPartition]) -> None:
-        """Enters the worker's lifespan and assigns partitions, which start at offset 0."""
+        """Enters the worker's lifespan and assigns partitions, which start at offset 0.
+
+        References have what was referred to before.
+        """
+        for table in self._references.tables.values():
+            table.publish()
         self._is_sharing = True
         await self._shared.enter()
         self._is_sharing = False
         starts = [StartPosition(partition, 0, "", "") for partition in partitions]
         self.assignments.assign(self._worker.consumer_group, starts)
+
+    def refer(self, name: str, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
+        """Takes a record of a reference, as its topic would have it."""
+        table = self._references.tables[name]
+        record = SentRecord(table.topic.name, value, key)
+        partition = TopicPartition(table.topic.name, 0)
+        message = Message(partition, table.taken, record, timestamp_ms)
+        table.take(key, None if value is None else message)
 
     async def deliver(self, records: Iterable[SentRecord], timestamp_ms: int) -> list[FedRecord]:
         """Puts records into their lanes, as one fetch; returns what becomes of them."""

@@ -30,7 +30,9 @@ from headrace.model import (
 from headrace.testing.bench_instance import BenchInstance, FedRecord, SentRecord
 from headrace.testing.stepped_loop import SteppedLoop
 from headrace.workers.declaration import Worker
+from headrace.workers.references.table import EventLookups
 from headrace.workers.tasks.function_task import FunctionFactory
+from headrace.workers.tasks.references import record_key
 from headrace.workers.tasks.task import Headers, WorkerTask
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -58,6 +60,7 @@ class WorkerBench:
     Args:
         worker: a declared worker, or what makes its tasks, such as a class.
         config: in place of the worker's own.
+        references: what the worker's references have at the start, by name: see :meth:`refer`.
         partitions: of each topic, all assigned at once.
         now: what the clock shows at the start, with a zone.
         patience: longest real time to wait for something outside the event loop.
@@ -79,6 +82,7 @@ class WorkerBench:
         worker: Worker | Callable[[], WorkerTask],
         *,
         config: Mapping[str, Any] | None = None,
+        references: Mapping[str, Mapping[Any, object]] | None = None,
         partitions: int = 1,
         now: datetime = _START,
         patience: timedelta = _PATIENCE,
@@ -109,9 +113,12 @@ class WorkerBench:
         self.tasks: list[WorkerTask] = instance.tasks
         self.counts: Mapping[str, int] = instance.counts
         self.failing_topics: dict[str, Exception] = instance.failing_topics
+        self._references = worker.references
         numbers = range(partitions)
         assigned = [TopicPartition(name, number) for name in self._topics for number in numbers]
         try:
+            for name, values in (references or {}).items():
+                self._refer(name, values)
             loop.complete(instance.start(assigned), _LIFESPAN_SECONDS)
         except BaseException:
             self._finalizer()
@@ -178,6 +185,31 @@ class WorkerBench:
         self._settle()
         return fed
 
+    def refer(self, name: str, values: Mapping[Any, object]) -> None:
+        """Gives a reference newer values, as its topic would get them; ``None`` deletes a key.
+
+        Args:
+            name: of the reference, as the worker declares it.
+            values: by key, which is bytes, text or a whole number. Values are written as those of
+                :meth:`feed` are, and read by the topic's event class.
+
+        Raises:
+            ValueError: if the worker has no such reference.
+            InvalidRecordError: as of :meth:`feed`.
+        """
+        self._check_open()
+        self._refer(name, values)
+        self._settle()
+
+    def _refer(self, name: str, values: Mapping[Any, object]) -> None:
+        if name not in self._references:
+            names = ", ".join(self._references) or "none"
+            raise ValueError(f"the worker has no reference {name!r}, only {names}")
+        topic = self._references[name]
+        for key, value in values.items():
+            encoded = self._in_format(topic.name, value, _encoded(value, topic.schema))
+            self._instance.refer(name, record_key(key), encoded, self._now_ms)
+
     def advance(self, by: timedelta) -> None:
         """Moves the clock. Everything that falls due until then happens, each at its own time.
 
@@ -237,13 +269,18 @@ class WorkerBench:
         declared = self._topics.get(name)
         encoded = _encoded(value, None if declared is None else declared.schema)
         document = encoded or b"{}"
-        if encoded is not None and name in self._writers and not isinstance(value, bytes):
-            encoded = self._writers[name](encoded)
+        encoded = self._in_format(name, value, encoded)
         path = None if declared is None else declared.key
         if key is None and path is not None and not isinstance(value, bytes | str | None):
             own = value_at(msgspec.json.decode(document), path)
             key = None if own is None else str(own).encode()
         return SentRecord(name, encoded, key, headers)
+
+    def _in_format(self, topic: str, value: object, document: bytes | None) -> bytes | None:
+        """Returns a document, which is ``value`` as JSON, in the format of a topic."""
+        if document is None or topic not in self._writers or isinstance(value, bytes):
+            return document
+        return self._writers[topic](document)
 
     def _placed(self, record: SentRecord, partition: int) -> SentRecord:
         if record.topic not in self._topics:
@@ -269,25 +306,26 @@ def _with_writers(worker: Worker) -> tuple[dict[str, EventWriter], Worker]:
 
     The place of a topic among those of the worker is the id of its schema.
     """
+    topics = (*worker.topics, *worker.references.values())
     schemas: dict[SchemaId, RegisteredSchema] = {
         number: dataclasses.replace(schema, id=number)
-        for number, topic in enumerate(worker.topics)
+        for number, topic in enumerate(topics)
         if (schema := written_schema(topic)) is not None
     }
     writers = {}
-    for number, topic in enumerate(worker.topics):
+    for number, topic in enumerate(topics):
         schema = schemas.get(number)
         is_whole = isinstance(topic.record_format, Protobuf)
         writer = event_writer(topic, schema if is_whole or schema is None else schema.id)
         if writer is not None:
             writers[topic.name] = writer
-    if writers and isinstance(worker.task, FunctionFactory):
-        avro = {
-            number: schema
-            for number, schema in schemas.items()
-            if schema.kind == Avro.registry_kind
-        }
-        task = dataclasses.replace(worker.task, schemas=AvroSchemas(avro.get), protobuf=schemas.get)
+    if not writers:
+        return writers, worker
+    avro = {n: schema for n, schema in schemas.items() if schema.kind == Avro.registry_kind}
+    lookups = EventLookups(AvroSchemas(avro.get), schemas.get)
+    worker = dataclasses.replace(worker, lookups=lookups)
+    if isinstance(worker.task, FunctionFactory):
+        task = dataclasses.replace(worker.task, schemas=lookups.avro, protobuf=lookups.protobuf)
         worker = dataclasses.replace(worker, task=task)
     return writers, worker
 

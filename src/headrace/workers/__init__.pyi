@@ -5,6 +5,7 @@ from .instance import WorkerInstance
 from .monitoring.metrics_server import run_with_metrics
 from .tasks.partitioner import KeyHash, OneToOne, RoundRobin, WorkerPartitioner
 from .tasks.policy import DeadLetters, Retry, RetryTopics, Skip, Stop
+from .tasks.references import References
 from .tasks.task import (
     BatchWorkerTask,
     RecordStatusObserver,
@@ -21,6 +22,7 @@ __all__ = [
     "KeyHash",
     "OneToOne",
     "RecordStatusObserver",
+    "References",
     "Retry",
     "RetryTopics",
     "RoundRobin",

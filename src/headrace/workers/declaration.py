@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
 from headrace.model import Start, Topic
 from headrace.model.declared import DeclaredValue
@@ -14,6 +14,9 @@ from headrace.workers.tasks.function_task import FunctionFactory
 from headrace.workers.tasks.partitioner import KeyHash, OneToOne, WorkerPartitioner
 from headrace.workers.tasks.policy import FailurePolicy, Stop
 from headrace.workers.tasks.task import WorkerTask
+
+if TYPE_CHECKING:
+    from headrace.workers.references.table import EventLookups
 
 Lifespan: TypeAlias = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Any]]
 """Called with the worker's ``config``; see :attr:`Worker.lifespan`."""
@@ -61,6 +64,12 @@ class Worker(DeclaredValue):
         start: where it begins in a topic that it has committed nothing of: with the earliest
             records, or with those that come after its first start.
         version: written to dead letters, so that a fix can be distinguished from what it fixed.
+        references: topics in which tasks look values up by record key, by the names that functions
+            take: every instance holds the newest record of each key in memory. What tasks see, and
+            when: :mod:`headrace.workers.references`.
+        reference_bytes: of keys and values of all references, as they are in their topics. More
+            ends the instance. As objects in memory they take several times that.
+        lookups: set by headrace where the worker runs.
     """
 
     name: str
@@ -81,6 +90,9 @@ class Worker(DeclaredValue):
     group: str = ""
     start: Start = Start.EARLIEST
     version: str = "1"
+    references: Mapping[str, Topic] = field(default_factory=dict)
+    reference_bytes: int = 64 * 1024 * 1024
+    lookups: EventLookups | None = field(default=None, repr=False, compare=False)
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -125,6 +137,8 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     group: str = Worker.group,
     start: Start = Worker.start,
     version: str = Worker.version,
+    references: Mapping[str, Topic] | None = None,
+    reference_bytes: int = Worker.reference_bytes,
 ) -> Callable[[Callable[Arguments, Result]], FunctionWorker[Arguments, Result]]:
     """Makes a function a worker. The function can still be called.
 
@@ -139,7 +153,8 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     following, is the event: an instance of the topic's event class, read as pipelines read it, or
     the value's bytes where the topic has no event class. A record whose value is no event meets the
     failure policy as an invalid one. ``record`` is the :class:`WorkerRecord`, ``send`` writes to
-    Kafka, ``observer`` ends the record, ``shared`` is what ``lifespan`` gives.
+    Kafka, ``observer`` ends the record, ``shared`` is what ``lifespan`` gives. Names of
+    ``references`` are :class:`References`.
 
     Args:
         topic: a topic, or several.
@@ -155,7 +170,7 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
         return FunctionWorker(
             name or function.__name__.replace("_", "-"),
             topic,
-            FunctionFactory(function, topics),
+            FunctionFactory(function, topics, references=_names(references)),
             partitioner=by_key if partitioner is None else partitioner,
             on_failure=on_failure,
             processing_timeout=processing_timeout,
@@ -170,6 +185,13 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
             group=group,
             start=start,
             version=version,
+            references={} if references is None else references,
+            reference_bytes=reference_bytes,
         )
 
     return declare
+
+
+def _names(references: Mapping[str, Topic] | None) -> tuple[str, ...]:
+    """Returns the names of references; none where they are no mapping, which a check reports."""
+    return tuple(references) if isinstance(references, Mapping) else ()

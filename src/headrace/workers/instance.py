@@ -34,6 +34,7 @@ from headrace.workers.lanes.sender import Sender
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
+from headrace.workers.references.followed import FollowedReferences
 from headrace.workers.states import transition
 from headrace.workers.tasks.retry_topics import consumed_topics
 from headrace.workers.timing import WorkerTiming
@@ -70,6 +71,7 @@ class WorkerInstance:
         self._on_end, self._timing = on_end, timing
         self._running: RunningInstance | None = None
         self._pause_requests: PauseRequests | None = None
+        self._references: FollowedReferences | None = None
         self._stop_asked = False
 
     async def run(self) -> None:
@@ -86,8 +88,11 @@ class WorkerInstance:
             # restart.
             await self._pause_requests.wait_ready()
             await asyncio.to_thread(ensure_needed_topics, self.worker, self._config)
+            self._references = FollowedReferences(self.worker, self._config, self._timing)
+            if not await self._references.wait_ready(lambda: self._stop_asked):
+                return
             self._running = RunningInstance(
-                self.worker, self._config, self._membership, self._timing
+                self.worker, self._config, self._membership, self._timing, self._references
             )
             self._pause_requests.subscribe(self._running.assignments.backpressure.set_requested)
             self._enter(State.RUNNING)
@@ -112,6 +117,11 @@ class WorkerInstance:
         """The counters since the start, by the names of :class:`WorkerStatus`."""
         return self._running.counts if self._running else Counter()
 
+    @property
+    def reference_figures(self) -> dict[str, Any]:
+        """The figures of its references, by the names of :class:`WorkerStatus`."""
+        return self._references.figures() if self._references else {}
+
     def stop(self) -> None:
         """Ends it: what is in process may end. From any thread; harmless when it has ended."""
         self._stop_asked = True
@@ -124,6 +134,8 @@ class WorkerInstance:
         if self._running is not None:
             self._enter(State.DRAINING)
             self.failure = await self._running.close(self.failure)
+        if self._references is not None:
+            await self._references.close()
         if self._pause_requests is not None:
             await self._pause_requests.close()
         self._enter(State.CLOSED if self.failure is None else State.FAILED)
@@ -143,6 +155,7 @@ class RunningInstance:
         config: ClientConfig,
         membership: Membership,
         timing: WorkerTiming = WorkerTiming(),
+        references: FollowedReferences | None = None,
     ) -> None:
         self._worker, self._config, self._timing = worker, config, timing
         self._loop = asyncio.get_running_loop()
@@ -153,10 +166,13 @@ class RunningInstance:
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
         self._sender = Sender(config, timing)
         self._shared = SharedResources(worker, self._fail, timing)
+        make = self._shared.given_to(worker.task)
+        if references is not None:
+            make = references.tables.given_to(make)
         self._context = LaneContext(
             worker,
             # Tasks are made only after the lifespan was entered.
-            self._shared.given_to(worker.task),
+            make,
             self._task_threads,
             self._sender.send,
             Failures(worker, BatchedDeadLetters(worker, config, timing), self._sender.send),
@@ -172,6 +188,9 @@ class RunningInstance:
         # Also while it drains: deadlines must end what hangs.
         for run in (*timers.loops, self._watch_topics):
             self._run_in_background(run())
+        if references is not None:
+            references.subscribe(self._fail)
+            self._run_in_background(references.watch())
 
     def stop(self) -> None:
         """Ends the instance; may be called from any thread."""

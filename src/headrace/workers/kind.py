@@ -24,6 +24,7 @@ KIND = Kind(
     run_command="headrace workers run",
     consumer_group=lambda worker: worker.consumer_group,
     reads=lambda worker: worker.topics,
+    looks_up=lambda worker: worker.references.values(),
     dead_lettered=lambda worker: worker.topics if sends_dead_letters(worker) else (),
     statuses=_statuses,
 )

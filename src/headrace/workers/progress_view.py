@@ -57,6 +57,10 @@ def notes(progress: WorkerStatus) -> list[str]:
         remarks.append(f"skipped {progress.skipped:,}")
     if progress.tombstones:
         remarks.append(f"{progress.tombstones:,} tombstone(s) left out")
+    if progress.rejected_references:
+        remarks.append(f"{progress.rejected_references:,} record(s) of references rejected")
+    if progress.references_behind:
+        remarks.append(f"{progress.references_behind:,} reference(s) behind")
     if progress.blocked or progress.starved:
         remarks.append(f"{progress.blocked:,} lane(s) blocked, {progress.starved:,} starved")
     if progress.paused_partitions:

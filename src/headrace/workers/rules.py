@@ -23,6 +23,7 @@ from headrace.workers import (
     Worker,
     WorkerTask,
 )
+from headrace.workers.references.rules import reference_faults, reference_type_faults
 from headrace.workers.tasks.function_task import (
     SHARED,
     FunctionFactory,
@@ -45,6 +46,7 @@ def worker_faults(worker: Worker) -> Iterator[Fault]:
     yield from _number_faults(worker)
     yield from _config_faults(worker)
     yield from _lifespan_faults(worker)
+    yield from reference_faults(worker)
 
 
 def sends_dead_letters(worker: Worker) -> bool:
@@ -63,6 +65,7 @@ def worker_type_faults(worker: Worker) -> Iterator[Fault]:
             yield Fault(f"{_label(worker)}: topic is {topic!r}", "a declared Topic, or several")
     if not callable(task):
         yield Fault(f"{_label(worker)}: task is {task!r}", "a WorkerTask class")
+    yield from reference_type_faults(worker)
     policy: Any = worker.on_failure
     if type(policy) not in _POLICIES:
         yield Fault(f"{_label(worker)}: on_failure is {policy!r}", _words(_POLICIES))
@@ -99,7 +102,7 @@ def _topic_faults(worker: Worker) -> Iterator[Fault]:
 
 def _task_faults(worker: Worker) -> Iterator[Fault]:
     if isinstance(worker.task, FunctionFactory):
-        yield from _function_faults(worker, worker.task.function)
+        yield from _function_faults(worker, worker.task)
     elif inspect.isclass(worker.task):
         yield from _class_faults(worker, worker.task)
     elif not _binds(worker.task):
@@ -108,14 +111,15 @@ def _task_faults(worker: Worker) -> Iterator[Fault]:
         )
 
 
-def _function_faults(worker: Worker, function: Callable[..., Any]) -> Iterator[Fault]:
-    takes = parameters_of(function)
+def _function_faults(worker: Worker, task: FunctionFactory) -> Iterator[Fault]:
+    function = task.function
+    takes = parameters_of(function, task.references)
     if takes.unknown or not (takes.record or takes.event):
         names = ", ".join(takes.unknown) or "neither the event nor the record"
         yield Fault(
             f"{_label(worker)}: {function.__name__} takes {names}",
             "a worker's function takes the event first, and by these names record, send, observer "
-            "and shared",
+            "and shared, and its references",
         )
         return
     yield from _event_faults(worker, function.__name__, takes)

@@ -144,6 +144,11 @@ class WorkerStatus(InstanceStatus):
         "times that partitions were assigned to this instance",
         "rising without a deploy: members come and go, see their logs",
     )
+    rejected_references: int = counter(
+        "records",
+        "records of its references that are no events: their keys have no value",
+        "above 0: the log names them; correct what writes the topic",
+    )
     partitions: int = gauge(
         "partitions",
         "partitions that are assigned to this instance",
@@ -210,6 +215,21 @@ class WorkerStatus(InstanceStatus):
         "age of the oldest record that is not done, to a second; 0 without a lag",
         "close to the topic's retention: act before records are deleted unread",
         default=0.0,
+    )
+    reference_keys: int = gauge(
+        "keys",
+        "keys that have a value in its references",
+        "falling to 0: the topic was emptied or recreated, and tasks find nothing",
+    )
+    reference_bytes: int = gauge(
+        "bytes",
+        "keys and values of its references, as they are in the topics",
+        "close to the worker's `reference_bytes`: at that, the instance ends; raise it",
+    )
+    references_behind: int = gauge(
+        "references",
+        "references that can't be read now, or are read again: tasks look up what was read before",
+        "above 0 for long: the log names the topic, and why",
     )
     paused_partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     process: str = ""

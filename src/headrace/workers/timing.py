@@ -27,6 +27,9 @@ class WorkerTiming:
             within milliseconds, unless brokers are down.
         letter_lookup_seconds: lookups of dead letters wait for brokers no longer than writes.
         letter_retry_seconds: the delay between such lookups.
+        reference_seconds: at its start, an instance waits for this long for the next record of a
+            reference that is not read to its end.
+        reference_retry_seconds: the delay between requests for the schema of a reference's record.
     """
 
     min_enter_seconds: float = 60.0
@@ -41,3 +44,5 @@ class WorkerTiming:
     full_queue_seconds: float = 0.01
     letter_lookup_seconds: float = MESSAGE_TIMEOUT_MS / 1000
     letter_retry_seconds: float = 1.0
+    reference_seconds: float = 60.0
+    reference_retry_seconds: float = 1.0

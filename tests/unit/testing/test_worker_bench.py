@@ -22,7 +22,15 @@ from headrace.errors import (
     WorkerStateError,
 )
 from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
-from headrace.model import DeadLetterLimit, EpochMillis, Topic
+from headrace.model import (
+    Avro,
+    DeadLetterLimit,
+    EpochMillis,
+    Json,
+    JsonSchema,
+    Protobuf,
+    Topic,
+)
 from headrace.testing import Outcome, SentRecord, WorkerBench
 from headrace.workers import (
     BatchWorkerTask,
@@ -468,3 +476,61 @@ def test_a_bench_that_is_dropped_closes_its_tasks():
     WorkerBench(Closing).feed(b"1")
     gc.collect()
     assert closed == [True]
+
+
+# -- references -----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Account:
+    plan: str
+
+
+class Waiting(WorkerTask):
+    """Accepts a click once its user is known, and takes a second for it."""
+
+    def accept(self, record):
+        return record.key in self.references["accounts"]
+
+    async def process(self, record):
+        accounts = self.references["accounts"]
+        await asyncio.sleep(1)
+        for table in (accounts, self.references["accounts"]):
+            self.send("plans", table[record.key].plan.encode())
+
+
+@pytest.mark.parametrize("format_", [Json(), Avro(), Protobuf(), JsonSchema()])
+def test_references_have_what_the_test_says_and_newer_values(format_):
+    accounts = Topic("accounts", event=Account, compaction=True, format=format_)
+    declared = Worker("w", CLICKS, Waiting, references={"accounts": accounts})
+    with WorkerBench(declared, references={"accounts": {"bob": Account("free")}}) as bench:
+        [click] = bench.feed(b"1", key="ann")
+        assert (click.outcome, bench.counts["processed"]) == (Outcome.PENDING, 0)
+        bench.refer("accounts", {"ann": {"plan": "free"}, b"bob": None})
+        bench.advance(SECOND)
+        bench.refer("accounts", {"ann": Account("gold")})
+        bench.advance(SECOND)
+        assert click.outcome is Outcome.PROCESSED
+    assert [record.value for record in bench.sent] == [b"free", b"gold"]
+
+
+def test_a_retry_sees_newer_references():
+    @worker(
+        topic=CLICKS,
+        references={"accounts": Topic("accounts", event=Account, compaction=True)},
+        on_failure=Retry(attempts=2, first_delay=SECOND),
+    )
+    def look_up(record, accounts, send):
+        send("plans", accounts[record.key].plan.encode())
+
+    with WorkerBench(look_up) as bench:
+        [click] = bench.feed(b"1", key="ann")
+        assert isinstance(click.errors[0], KeyError)
+        bench.refer("accounts", {"ann": Account("gold"), "bob": b"no account"})
+        bench.advance(SECOND)
+        assert click.outcome is Outcome.PROCESSED
+
+
+def test_a_reference_that_the_worker_does_not_declare_is_named():
+    with pytest.raises(ValueError, match="the worker has no reference 'accounts', only none"):
+        WorkerBench(copy, references={"accounts": {}})

@@ -12,11 +12,13 @@ from headrace.errors import ExtraMissingError, SchemaMismatchError
 from headrace.events.avro.values import AvroWriter, avro_schema
 from headrace.events.json_schema.schemas import json_schema
 from headrace.events.protobuf.writing import protobuf_text
-from headrace.model import Avro, JsonSchema, Protobuf, Topic
+from headrace.model import Avro, JsonSchema, Protobuf, Topic, TopicPartition
 from headrace.runtime import extras
 from headrace.settings import Settings
+from headrace.testing.bench_instance import Message, SentRecord
 from headrace.topics.schemas import schema_warnings, written_with
-from headrace.workers import worker
+from headrace.workers import Worker, WorkerTask, worker
+from headrace.workers.references.table import WorkerReference
 from headrace.workers.schemas import with_schemas
 
 
@@ -160,9 +162,23 @@ def test_a_worker_that_takes_avro_events_reads_them_by_the_projects_registry(reg
     assert registry.requests == ["GET /schemas/ids/1"]
 
 
+def test_a_worker_reads_avro_references_by_the_projects_registry(registry):
+    schema_id = registry.add(avro_schema(AVRO.schema))
+    worker = Worker("w", RAW, WorkerTask, references={"orders": AVRO})
+    bound = with_schemas(worker, replace(SETTINGS, schema_registry=registry.settings))
+    table = WorkerReference(cloudpickle.loads(cloudpickle.dumps(bound)), AVRO)
+    value = AvroWriter(AVRO.schema, schema_id)(b'{"id": "o"}')
+    at = TopicPartition("orders", 0)
+    table.take(b"o", Message(at, 0, SentRecord("orders", value, b"o"), 0))
+    table.publish()
+    assert table.snapshot == {b"o": Order("o")}
+
+
 def test_only_a_worker_that_takes_avro_events_needs_the_extra(monkeypatch):
     monkeypatch.setattr(extras, "MODULES", {"avro": ("fastavro_2",)})
     assert with_schemas(take_record, SETTINGS) is take_record
     assert with_schemas(take_plain, SETTINGS) is take_plain
+    with pytest.raises(ExtraMissingError, match="avro"):
+        with_schemas(replace(take_record, references={"orders": AVRO}), SETTINGS)
     with pytest.raises(ExtraMissingError, match="avro"):
         with_schemas(take, SETTINGS)

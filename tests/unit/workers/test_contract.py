@@ -15,6 +15,7 @@ from headrace.kafka.group import start_positions
 from headrace.kafka.group.subscription import Membership
 from headrace.kafka.table import topic_table as table
 from headrace.workers.consumer_group import needed_topics, pause_requests
+from headrace.workers.references import followed
 
 ATTEMPT_SECONDS = 10
 
@@ -42,7 +43,8 @@ def mock_brokers():
 
 @pytest.fixture
 def bench(mock_brokers, monkeypatch):
-    for module in (admin_requests, start_positions, table, pause_requests, needed_topics):
+    modules = admin_requests, start_positions, table, pause_requests, needed_topics, followed
+    for module in modules:
         monkeypatch.setattr(module, "describe", describe)
     return MockBench(mock_brokers)
 

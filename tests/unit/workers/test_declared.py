@@ -256,3 +256,70 @@ def test_declaring_a_worker_imports_neither_spark_nor_a_kafka_client(tmp_path):
     (tmp_path / "flow.py").write_text(head + 'w = Worker("w", clicks, Task)\n')
     script = "import flow, sys; sys.exit(bool({'pyspark', 'confluent_kafka'} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+
+
+REFERENCES = """\
+class Account:
+    plan: str
+
+accounts = Topic("accounts", event=Account, compaction=True, config={"segment.ms": "3600000"})
+"""
+
+
+def test_a_compacted_topic_without_a_key_may_be_a_reference_of_a_worker(write):
+    project = write(
+        REFERENCES
+        + dedent("""\
+        names = Topic("names", retention=timedelta(days=30))
+
+        @worker(topic=clicks, references={"accounts": accounts, "names": names})
+        async def look_up(record, accounts: References[Account], names: References[bytes]):
+            pass
+        """)
+    )
+    assert [*project.declared(Worker)["look-up"].references] == ["accounts", "names"]
+
+
+@pytest.mark.parametrize(
+    ("references", "parameters", "problem"),
+    [
+        ("[accounts]", "record", "references is [Topic("),
+        ("{'accounts': 7}", "record", "reference 'accounts' is 7"),
+        ("{7: accounts}", "record", "the name of a reference is 7"),
+        ("{'record': accounts}", "record", "'record' is not a name of a reference"),
+        ("{'my accounts': accounts}", "record", "'my accounts' is not a name of a reference"),
+        ("{'accounts': accounts}", "record", "look_up does not take its reference 'accounts'"),
+        (
+            "{'accounts': accounts}",
+            "record, accounts: References[int]",
+            "look_up takes accounts: References[int], and topic 'accounts' holds Account",
+        ),
+        (
+            "{'accounts': accounts}",
+            "record, accounts: dict",
+            "look_up takes accounts: dict, and topic 'accounts' holds Account",
+        ),
+        (
+            "{'plain': Topic('plain')}",
+            "record, plain",
+            "looks values up in 'plain', which no module declares",
+        ),
+        (
+            "{'clicks': clicks}",
+            "record, clicks",
+            "reference 'clicks' is not compacted, and declares no retention",
+        ),
+        (
+            "{'accounts': accounts}, reference_bytes=0",
+            "record, accounts",
+            "reference_bytes is 0",
+        ),
+    ],
+)
+def test_what_can_not_be_a_reference_is_named(problems, references, parameters, problem):
+    body = f"""
+@worker(topic=clicks, references={references})
+async def look_up({parameters}):
+    pass
+"""
+    assert any(problem in message for _, message in problems(REFERENCES + body))

@@ -17,7 +17,7 @@ from headrace.kafka.admin.schema_registry import lookup_of
 from headrace.model import Avro, JsonSchema, Protobuf, Topic
 from headrace.settings import SchemaRegistrySettings, Secret
 from headrace.testing import Outcome, WorkerBench
-from headrace.workers import DeadLetters, KeyHash, Worker, WorkerRecord, worker
+from headrace.workers import DeadLetters, KeyHash, References, Worker, WorkerRecord, worker
 from headrace.workers.tasks.function_task import FunctionFactory, parameters_of
 from headrace.workers.tasks.partitioner import OneToOne
 
@@ -33,6 +33,12 @@ class Refund:
     order: int
 
 
+@dataclasses.dataclass
+class Account:
+    plan: str
+
+
+ACCOUNTS = Topic("plans", event=Account, compaction=True)
 ORDERS = Topic("orders", event=Order, key="customer")
 REFUNDS = Topic("refunds", event=Refund)
 RAW = Topic("raw")
@@ -249,7 +255,8 @@ def test_a_decorated_function_can_be_called_and_is_a_worker():
 def test_the_decorator_has_the_defaults_of_a_worker():
     declared = {field.name: field for field in dataclasses.fields(Worker)}
     parameters = inspect.signature(worker).parameters
-    assert declared.keys() - {"task", "batch_records"} == parameters.keys() - {"subpartitions"}
+    others = {"task", "batch_records", "lookups"}
+    assert declared.keys() - others == parameters.keys() - {"subpartitions"}
     made = worker(topic=RAW)(lambda record: None)
     plain = Worker(made.name, RAW, made.task)
     for name in declared:
@@ -268,7 +275,13 @@ def test_a_factory_is_pickled_without_what_it_made():
     factory()
     copy = cloudpickle.loads(cloudpickle.dumps(factory))
     assert copy.topics == (ORDERS,)
-    assert copy.__dict__.keys() == {"function", "topics", "schemas", "protobuf"}
+    assert copy.__dict__.keys() == {
+        "function",
+        "topics",
+        "schemas",
+        "protobuf",
+        "references",
+    }
 
 
 # -- what tasks share -----------------------------------------------------------------------------
@@ -310,3 +323,43 @@ def test_a_lifespan_that_raises_ends_the_instance(moment):
 
     with pytest.raises(OSError, match="no server"), WorkerBench(ask):
         pass
+
+
+# -- references -----------------------------------------------------------------------------------
+
+
+@worker(topic=ORDERS, references={"accounts": ACCOUNTS}, on_failure=DeadLetters())
+async def look_up(order: Order, accounts: References[Account], send):
+    send("plans", accounts[order.customer].plan.encode())
+
+
+def test_a_function_takes_references_by_their_names_whatever_the_order():
+    @worker(topic=RAW, references={"accounts": ACCOUNTS})
+    def first(accounts, record, more=3):
+        seen.append((accounts, more))
+
+    seen = []
+    with WorkerBench(first, references={"accounts": {"ann": {"plan": "gold"}}}) as bench:
+        bench.feed(b"1")
+    assert seen == [({b"ann": Account("gold")}, 3)]
+    takes = parameters_of(look_up.task.function, look_up.task.references)
+    assert (takes.event, [*takes.references], takes.unknown) == ("order", ["accounts"], ())
+
+
+def test_a_decorated_function_is_called_with_references_of_a_dict():
+    sent = []
+    call = look_up(
+        Order("ann", 7),
+        accounts=References({"ann": Account("gold")}),
+        send=lambda *record: sent.append(record),
+    )
+    asyncio.run(call)
+    assert sent == [("plans", b"gold")]
+
+
+def test_references_travel_with_a_worker():
+    travelled = cloudpickle.loads(cloudpickle.dumps(look_up))
+    assert [*travelled.references] == ["accounts"]
+    with WorkerBench(travelled, references={"accounts": {"ann": {"plan": "gold"}}}) as bench:
+        bench.feed({"customer": "ann", "price": 7})
+    assert [record.value for record in bench.sent] == [b"gold"]

@@ -93,6 +93,14 @@ def test_a_dead_letter_topic_that_is_not_there_is_said_at_the_start(monkeypatch)
         ensure_needed_topics(worker, {})
 
 
+def test_the_topic_of_a_reference_that_does_not_exist_is_said_at_the_start(monkeypatch):
+    monkeypatch.setattr(needed_topics, "describe", lambda *_: {"clicks": None})
+    monkeypatch.setattr(needed_topics, "KNOWN_WITHIN", timedelta(seconds=-1))
+    worker = Worker("w", Topic("clicks"), Idle, references={"accounts": Topic("accounts")})
+    with pytest.raises(TopicMissingError, match="accounts"):
+        ensure_needed_topics(worker, {})
+
+
 @pytest.fixture
 def latest(monkeypatch):
     """A worker that begins at the end of a topic, whose group has committed nothing."""

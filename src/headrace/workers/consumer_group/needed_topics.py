@@ -38,7 +38,7 @@ _FOR_EVER = -1
 def ensure_needed_topics(
     worker: Worker, config: ClientConfig, timing: WorkerTiming = WorkerTiming()
 ) -> None:
-    """Returns once all topics exist that ``worker`` reads or writes failures to.
+    """Returns once all topics exist that ``worker`` reads, looks values up in or writes to.
 
     Retry topics are made. They take what their topic takes, and keep it for twice their delay at
     least; one that does not is altered.
@@ -48,7 +48,7 @@ def ensure_needed_topics(
         TopicMissingError: if a topic, or its dead letters, do not exist.
         TopicChangeError: if Kafka refuses a retry topic.
     """
-    needed = [topic.name for topic in worker.topics]
+    needed = [topic.name for topic in (*worker.topics, *worker.references.values())]
     if isinstance(ending(worker.on_failure), DeadLetters):
         needed += [topic.dead_letters for topic in worker.topics]
     poll = timing.needed_topics_seconds

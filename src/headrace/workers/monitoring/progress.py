@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from headrace.workers.instance import WorkerInstance
     from headrace.workers.lanes.assigned_partition import AssignedPartition
 
-_MAXIMA = frozenset({"processing_seconds", "lane_limit_bytes", "lag_seconds"})
+# References are the same in all instances.
+_MAXIMA = frozenset(
+    {
+        "processing_seconds",
+        "lane_limit_bytes",
+        "lag_seconds",
+        "reference_keys",
+        "reference_bytes",
+        "references_behind",
+    }
+)
 _COUNTS = frozenset(metric.name for metric in WorkerStatus.metrics if metric.is_counter)
 _FIELDS = frozenset(field_.name for field_ in fields(WorkerStatus))
 
@@ -45,7 +55,7 @@ def measure(
     failure = instance.failure
     counts: dict[str, Any] = {
         name: count for name, count in instance.counts.items() if name in _FIELDS
-    }
+    } | instance.reference_figures
     progress = WorkerStatus(
         instance.worker.name,
         instance.state,
@@ -116,8 +126,9 @@ def _partition(assigned: AssignedPartition, ends: EndOffsets) -> PartitionStatus
 def summed(worker: str, name: str, state: State, instances: Iterable[WorkerStatus]) -> WorkerStatus:
     """Returns the progress of several instances of ``worker`` together.
 
-    Counts are added up; of durations, the longest counts. ``updated_ms`` is the mean of all that
-    run: each reports at a time of its own, and a rate is taken between two of these means.
+    Counts are added up; of durations and references, the largest value counts. ``updated_ms`` is
+    the mean of all that run: each reports at a time of its own, and a rate is taken between two of
+    these means.
     """
     all_progress = list(instances)
     updates_ms = [progress.updated_ms for progress in all_progress if not progress.has_ended]

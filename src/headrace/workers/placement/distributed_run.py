@@ -15,6 +15,7 @@ from headrace.errors import (
     DeadLetterLimitError,
     ProcessingFailedError,
     ProcessingTimeoutError,
+    ReferencesTooLargeError,
     SubpartitionError,
     WorkerTruncatedError,
 )
@@ -36,6 +37,7 @@ _PERMANENT = (
     CommittedOffsetError,
     DeadLetterLimitError,
     ProcessingFailedError,
+    ReferencesTooLargeError,
     SubpartitionError,
     WorkerTruncatedError,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -33,6 +33,7 @@ class Parameters:
         event: name of the parameter for the event; empty: none.
         annotation: of the event; ``None``: it has none, or it can't be resolved.
         others: of ``observer``, ``send`` and ``shared``, those that it takes.
+        references: of the worker, those that it takes, with their annotations.
         unknown: parameters without a default that nothing is known for.
     """
 
@@ -40,31 +41,39 @@ class Parameters:
     event: str
     annotation: Any
     others: frozenset[str]
+    references: Mapping[str, Any]
     unknown: tuple[str, ...]
 
 
-def parameters_of(function: Function) -> Parameters:
+def parameters_of(function: Function, references: Collection[str] = ()) -> Parameters:
     """Returns what ``function`` takes.
 
     ``record``, ``observer``, ``send`` and ``shared`` are known by their names, a record also by its
     annotation ``WorkerRecord``. The first parameter, if it is none of these, is the event.
+
+    Args:
+        function: the user's.
+        references: names of the worker's references.
     """
     hints = _hints(function)
     record = event = ""
     others, unknown = [], []
+    taken: dict[str, Any] = {}
     for position, parameter in enumerate(inspect.signature(function).parameters.values()):
         name = parameter.name
         if name == RECORD or hints.get(name) is WorkerRecord:
             record = name
         elif name in (OBSERVER, SEND, SHARED):
             others.append(name)
+        elif name in references:
+            taken[name] = hints.get(name)
         elif parameter.default is not inspect.Parameter.empty:
             continue
         elif position == 0 and parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
             event = name
         else:
             unknown.append(name)
-    return Parameters(record, event, hints.get(event), frozenset(others), tuple(unknown))
+    return Parameters(record, event, hints.get(event), frozenset(others), taken, tuple(unknown))
 
 
 def _hints(function: Function) -> Mapping[str, Any]:
@@ -126,6 +135,8 @@ class FunctionTask(WorkerTask):
         if self._takes.event:
             read = self._readers[record.topic]
             arguments[self._takes.event] = read(record.value, record.headers)
+        for name in self._takes.references:
+            arguments[name] = self.references[name]
         return arguments
 
     @functools.cached_property
@@ -155,12 +166,14 @@ class FunctionFactory:
         schemas: by which values of registered formats are read; ``None`` in a declaration, which
             knows no schema registry.
         protobuf: the same of Protobuf topics.
+        references: names of the worker's references.
     """
 
     function: Function
     topics: tuple[Topic, ...] = ()
     schemas: SchemaLookup | None = None
     protobuf: ProtobufLookup | None = None
+    references: tuple[str, ...] = ()
 
     def __call__(self) -> FunctionTask:
         """Returns a task."""
@@ -170,7 +183,8 @@ class FunctionFactory:
 
     # What is cached is left out: it is made of classes that only this process has.
     def __reduce__(self) -> tuple[type[FunctionFactory], tuple[Any, ...]]:
-        return FunctionFactory, (self.function, self.topics, self.schemas, self.protobuf)
+        own = (self.function, self.topics, self.schemas, self.protobuf, self.references)
+        return FunctionFactory, own
 
     @property
     def needs_schemas(self) -> bool:
@@ -186,7 +200,7 @@ class FunctionFactory:
 
     @functools.cached_property
     def _takes(self) -> Parameters:
-        return parameters_of(self.function)
+        return parameters_of(self.function, self.references)
 
     @functools.cached_property
     def _readers(self) -> Readers:

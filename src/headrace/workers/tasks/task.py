@@ -32,6 +32,8 @@ from headrace.model import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.workers.tasks.references import References
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 _RECORD_OVERHEAD_BYTES = 200
@@ -134,10 +136,13 @@ class WorkerTask:
     Attributes:
         send: writes to Kafka; there from ``init`` on.
         shared: what the worker's ``lifespan`` gives; there from ``init`` on, ``None`` without one.
+        references: by name, each as it is at the moment when it is looked up here: what was got
+            does not change. There from ``init`` on.
     """
 
     send: Send
     shared: Any
+    references: Mapping[str, References[Any]]
 
     def init(
         self, subpartition: WorkerSubpartition, config: Mapping[str, Any]
