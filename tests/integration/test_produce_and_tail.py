@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.avro_files import container
 from tests.integration.dead_letters import write_dead_letters
 from tests.waiting import wait_for
 
@@ -138,6 +139,28 @@ def test_a_stream_is_sent_as_it_comes_and_ctrl_c_loses_nothing(folder, names, co
         assert process.wait() == 130
     assert stopping == {"event": "stopping"}
     assert (ended["state"], ended["lines"], ended["sent"]) == ("interrupted", 100, 100)
+
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": name, "type": "string"} for name in ("order_id", "country", "other")],
+}
+
+
+def test_an_avro_file_is_sent_as_the_events_of_its_records(answer, names, tmp_path):
+    file = tmp_path / "orders.avro"
+    records = [order(number) | {"other": "x"} for number in range(10)]
+    file.write_bytes(container(ORDER, records[:5], records[5:], codec="snappy"))
+    [ended] = answer("produce", names["orders"], str(file))
+    assert (ended["state"], ended["lines"], ended["sent"]) == ("finished", 10, 10)
+    sent = answer("tail", names["orders"], "--from", "earliest", "--once")
+    assert [json.loads(record["value"]) for record in sent] == [order(n) for n in range(10)]
+    # Of a raw topic nothing says what its records would be.
+    result = CliRunner().invoke(
+        main, ["produce", names["raw"], str(file), "--project", str(tmp_path)]
+    )
+    assert (result.exit_code, "needs a topic with an event class" in result.stderr) == (2, True)
 
 
 def test_a_raw_topic_takes_any_line(answer, names, tmp_path):
