@@ -30,7 +30,7 @@ from headrace.model import (
 from headrace.testing.bench_instance import BenchInstance, FedRecord, SentRecord
 from headrace.testing.stepped_loop import SteppedLoop
 from headrace.workers.declaration import Worker
-from headrace.workers.references.table import EventLookups
+from headrace.workers.references.lookups import EventLookups
 from headrace.workers.tasks.function_task import FunctionFactory
 from headrace.workers.tasks.references import record_key
 from headrace.workers.tasks.task import Headers, WorkerTask

@@ -16,7 +16,7 @@ from headrace.workers.tasks.policy import FailurePolicy, Stop
 from headrace.workers.tasks.task import WorkerTask
 
 if TYPE_CHECKING:
-    from headrace.workers.references.table import EventLookups
+    from headrace.workers.references.lookups import EventLookups
 
 Lifespan: TypeAlias = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Any]]
 """Called with the worker's ``config``; see :attr:`Worker.lifespan`."""

@@ -8,7 +8,7 @@ from headrace.model import Registered
 from headrace.settings import Settings
 from headrace.topics.schemas import protobuf_lookup, require_extras, schema_lookup
 from headrace.workers import Worker
-from headrace.workers.references.table import EventLookups
+from headrace.workers.references.lookups import EventLookups
 from headrace.workers.tasks.function_task import FunctionFactory
 
 

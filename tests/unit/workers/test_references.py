@@ -24,7 +24,8 @@ from headrace.testing.bench_instance import Message, SentRecord
 from headrace.workers import References, Worker, WorkerTask
 from headrace.workers.references import followed
 from headrace.workers.references.followed import FollowedReferences
-from headrace.workers.references.table import EventLookups, ReferenceTables, WorkerReference
+from headrace.workers.references.lookups import EventLookups
+from headrace.workers.references.table import ReferenceTables, WorkerReference
 from headrace.workers.tasks.references import changed
 from headrace.workers.timing import WorkerTiming
 

@@ -157,7 +157,7 @@ class Join:
 
     @property
     def sources(self) -> tuple[Source, Source]:
-        """Both sides, the later one first."""
+        """Returns the sources of both sides, the later one first."""
         later, earlier = (
             side if isinstance(side, Source) else Source(side)
             for side in (self.later, self.earlier)

@@ -77,7 +77,7 @@ class HdfsStatus:
 
     @property
     def running(self) -> bool:
-        """Both servers run."""
+        """Returns whether both servers run."""
         return self.namenode_pid is not None and self.datanode_pid is not None
 
 

@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import RegistryUnreachableError
 from headrace.events.instances import event_reader
 from headrace.kafka.client.headers import headers_of
 from headrace.runtime.error_text import error_message
+from headrace.workers.references.lookups import EventLookups
 from headrace.workers.tasks.references import References, changed
 
 if TYPE_CHECKING:
-    from headrace.events.avro.values import SchemaLookup
-    from headrace.events.protobuf.values import ProtobufLookup
     from headrace.kafka.read.range_reader import Record
     from headrace.model import Topic
     from headrace.workers.declaration import Worker
     from headrace.workers.tasks.task import WorkerTask
 
 _LOG = logging.getLogger("headrace.workers")
-
-
-@dataclass(frozen=True)
-class EventLookups:
-    """Looks up the schemas of events of registered formats; picklable.
-
-    Attributes:
-        avro: schemas of Avro, by id; ``None``: there is no schema registry.
-        protobuf: those of Protobuf.
-    """
-
-    avro: SchemaLookup | None = None
-    protobuf: ProtobufLookup | None = None
 
 
 class WorkerReference:
