@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.errors import BrokerUnreachableError
+from headrace.errors import AuthorizationError, BrokerUnreachableError
 from headrace.kafka.client import lost_brokers
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.read import polling
@@ -30,10 +30,13 @@ class Message:
 
 
 class End:
-    """The end of a partition."""
+    """The end of a partition, or another of its errors."""
+
+    def __init__(self, code=KafkaError._PARTITION_EOF):
+        self._code = code
 
     def error(self):
-        return KafkaError(KafkaError._PARTITION_EOF)
+        return KafkaError(self._code)
 
     def partition(self):
         return 0
@@ -186,6 +189,18 @@ def test_a_topic_that_was_recreated_or_has_more_partitions_is_read_again(follow,
     given.append(End())
     wait_for(lambda: follower.is_at_end)
     assert len(ends) == 2
+
+
+def test_a_missing_permission_is_named_until_the_end_is_reached(follow, caplog):
+    ended = threading.Event()
+    given = [End(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
+    follower = follow(given, lambda *_: None, on_ready=ended.set)
+    wait_for(lambda: follower.failure)
+    assert isinstance(follower.failure, AuthorizationError)
+    assert "operation 'READ', resource 'topic t'" in caplog.text
+    given.append(End())
+    assert ended.wait(LIMIT_SECONDS)
+    assert follower.failure is None
 
 
 def test_fewer_partitions_are_what_a_broker_says_that_has_just_started(follow):

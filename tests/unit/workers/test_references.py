@@ -16,7 +16,11 @@ from hypothesis import strategies as st
 from tests.integration.instances import drill
 from tests.waiting import until
 
-from headrace.errors import BrokerUnreachableError, RegistryUnreachableError
+from headrace.errors import (
+    AuthorizationError,
+    BrokerUnreachableError,
+    RegistryUnreachableError,
+)
 from headrace.events.avro.values import AvroWriter, avro_schema
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.model import Avro, Topic, TopicPartition
@@ -225,7 +229,7 @@ class Follower:
     def __init__(self, config, name, on_record, *, on_start, on_ready, value_of):
         self.take = lambda key, record: on_record(key, record and value_of(record))
         self.start, self.end, self.compared = on_start, on_ready, []
-        self.is_at_end = True
+        self.is_at_end, self.failure = True, None
 
     def compare(self, live):
         self.compared.append(live)
@@ -275,6 +279,15 @@ def test_an_instance_without_the_end_of_a_reference_does_not_start(monkeypatch):
             await references.wait_ready(lambda: False)
 
     drill_of(monkeypatch, steps, reference_seconds=0.1)
+
+
+def test_an_instance_that_may_not_read_a_reference_does_not_wait(monkeypatch):
+    async def steps(references, follower):
+        follower.failure = AuthorizationError("READ", "topic accounts", "User:w")
+        with pytest.raises(AuthorizationError):
+            await references.wait_ready(lambda: False)
+
+    drill_of(monkeypatch, steps)
 
 
 def test_an_instance_that_is_stopped_meanwhile_does_not_wait(monkeypatch):

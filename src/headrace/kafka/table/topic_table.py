@@ -48,7 +48,7 @@ from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client.admin_requests import LiveTopic, describe
-from headrace.kafka.client.broker_errors import Meaning, meaning
+from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.offsets import earliest_offsets, high_watermarks, latest_offsets
 from headrace.kafka.read.cluster import Cluster
@@ -313,6 +313,7 @@ class TableFollower:
 
     Attributes:
         is_at_end: whether it has reached the end since it started at the first offset.
+        failure: why it could not follow the topic at last; ``None`` once it has reached the end.
     """
 
     def __init__(  # noqa: PLR0913 - what is called, each with a default
@@ -330,6 +331,7 @@ class TableFollower:
         self._retry_seconds, self._on_start, self._on_ready = retry_seconds, on_start, on_ready
         self._value_of = value_of
         self.is_at_end = False
+        self.failure: Exception | None = None
         # Of the values that were handed over.
         self._keys: set[bytes] = set()
         self._followed: LiveTopic | None = None
@@ -378,7 +380,8 @@ class TableFollower:
             self._is_other.clear()
             try:
                 self._follow(self._partitions())
-            except Exception:  # noqa: BLE001 - what a thread that ended follows would stay as it is
+            except Exception as error:  # noqa: BLE001 - of a thread that ended, nothing would change
+                self.failure = error
                 _LOG.exception(
                     "Cannot follow %s, retrying in %g s", self._name, self._retry_seconds
                 )
@@ -423,6 +426,8 @@ class TableFollower:
             unread.discard(message.partition())
             if not unread:
                 self._end_reached(missing)
+        elif meaning(error) is Meaning.FORBIDDEN:
+            raise forbidden(self._config, "READ", f"topic {self._name}")
         else:
             raise KafkaException(error)
 
@@ -431,7 +436,7 @@ class TableFollower:
             self._hand_over(missing.pop(), None)
         if not self.is_at_end:
             _LOG.info("%s is read to its end, and followed", self._name)
-            self.is_at_end = True
+            self.is_at_end, self.failure = True, None
             self._ready.set()
             self._on_ready()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 
 from headrace.errors import (
+    AuthorizationError,
     BrokerUnreachableError,
     HeadraceError,
     ReferencesTooLargeError,
@@ -55,13 +56,15 @@ class FollowedReferences:
         """Returns whether all were read to their end; ``False`` if the instance was stopped.
 
         Raises:
+            AuthorizationError: if reading a topic is not allowed.
             BrokerUnreachableError: if no record comes for a minute.
             ReferencesTooLargeError: if they are larger than the worker allows.
         """
         taken, since = -1, 0.0
         while unread := [followed for followed in self._followed if not followed.table.is_read]:
-            if self._failure is not None:
-                raise self._failure
+            refusals = (followed.refusal for followed in unread)
+            if failure := self._failure or next(filter(None, refusals), None):
+                raise failure
             if is_stopped():
                 return False
             now, count = self._loop.time(), sum(followed.table.taken for followed in unread)
@@ -172,6 +175,11 @@ class _Followed:
     @property
     def is_behind(self) -> bool:
         return self.waits or not (self._is_there and self._follower.is_at_end)
+
+    @property
+    def refusal(self) -> AuthorizationError | None:
+        failure = self._follower.failure
+        return failure if isinstance(failure, AuthorizationError) else None
 
     def compare(self, live: LiveTopic | None) -> None:
         self._is_there = live is not None
