@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from tests.waiting import LIMIT_SECONDS
@@ -19,6 +20,7 @@ from headrace.workers.monitoring.progress_monitor import ProgressMonitor
 class Instance(SimpleNamespace):
     worker = Worker("w", Topic("t"), WorkerTask)
     state, failure, assignments, counts = State.CREATED, None, None, Counter()
+    reference_figures: ClassVar = {}
 
     async def run(self):
         await asyncio.wait_for(self.seen_thrice.wait(), LIMIT_SECONDS)
