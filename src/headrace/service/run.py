@@ -59,12 +59,12 @@ class ServiceRun(Generic[Status]):
 
     Args:
         service: the service to run.
-        folder: the folder of its status.
+        folder: the folder of its status; ``None``: it belongs to no project, and has none.
         options: options of the run.
     """
 
     def __init__(
-        self, service: Service[Status], folder: StatusFolder[Status], options: RunOptions
+        self, service: Service[Status], folder: StatusFolder[Status] | None, options: RunOptions
     ) -> None:
         self._service, self._folder, self._options = service, folder, options
         self._has_written = False
@@ -122,6 +122,8 @@ class ServiceRun(Generic[Status]):
 
     def _write(self, status: Status) -> None:
         """Writes the status; the first one replaces those of ended instances."""
+        if self._folder is None:
+            return
         if not self._has_written:
             # Not before: an instance that is silent while Spark starts would be taken for ended.
             self._folder.forget(status.name)

@@ -145,3 +145,13 @@ def test_metrics_are_those_of_the_last_status(folder):
     run(StandInService(OWN), folder, observe, RunOptions(metrics_port=port))
     assert answers[0] == exposition(EmitterStatus, [OWN])
     assert 'state="stopped"} 1' in answers[1]
+
+
+def test_a_service_of_no_project_has_metrics_and_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    run(StandInService(OWN), None, seen.append)
+    assert [status.state for status in seen] == [State.RUNNING, State.STOPPED]
+    with pytest.raises(TopicMissingError):
+        run(StandInService(failure=TopicMissingError("clicks")), None)
+    assert not list(tmp_path.iterdir())
