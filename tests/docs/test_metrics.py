@@ -8,8 +8,8 @@ import pytest
 
 from headrace import Join, classify, count_windows, deduplicate, enrich, fan_out, filter_rows
 from headrace.metrics import Metric
+from headrace.operations.servers.statuses import status_kinds
 from headrace.pipelines.status import PipelineStatus
-from headrace.project.kinds import kinds
 from headrace.sinks.lake.metrics import LAKE_METRICS
 from headrace.sinks.opensearch.metrics import OPENSEARCH_METRICS
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS
@@ -25,8 +25,9 @@ _SECTIONS = {
     "dispatchers": "Of a dispatcher",
     "queries": "Of standing queries",
     "matched_events": "Of matched events",
+    "loaders": "Of a loader",
 }
-_STATUSES = {_SECTIONS[status.name]: status.type for kind in kinds() for status in kind.statuses()}
+_STATUSES = {_SECTIONS[status.name]: status.type for status in status_kinds()}
 _OF_PIPELINES = (
     *LAKE_METRICS,
     *UNIQUE_METRICS,

@@ -20,8 +20,8 @@ from headrace.ingest.figures.service_metrics import (
 )
 from headrace.ingest.spool.spool import SpoolStats
 from headrace.metrics import Metric
+from headrace.operations.servers.statuses import status_kinds
 from headrace.pipelines.status import PipelineStatus
-from headrace.project.kinds import kinds
 from headrace.service.metrics import exposition
 from headrace.service.status import ServiceStatus
 from headrace.sinks.lake.metrics import LAKE_METRICS
@@ -71,8 +71,7 @@ def _ingest() -> str:
 EXPOSITIONS: dict[str, Callable[[], str]] = {
     **{
         status.type.kind.replace("_", "-"): functools.partial(_of, *statuses.OF_KIND[status.name])
-        for kind in kinds()
-        for status in kind.statuses()
+        for status in status_kinds()
     },
     "pipeline": _pipelines,
     "worker": lambda: _of(replace(statuses.WORKER, own=statuses.WORKER_PARTITIONS)),

@@ -8,14 +8,14 @@ from typing import Any
 
 from tests.golden import statuses
 
-from headrace.project.kinds import kinds
+from headrace.operations.servers.statuses import status_kinds
 from headrace.service.status import StatusFolder
 from headrace.settings import Settings
 
 
 def write_and_read(settings: Settings) -> Iterator[tuple[list[object], list[object]]]:
     """Writes all statuses as services do; yields those of each kind, as written and as read."""
-    for status in (status for kind in kinds() for status in kind.statuses()):
+    for status in status_kinds():
         folder, values = StatusFolder(settings.state, status.type), statuses.OF_KIND[status.name]
         for value in values:
             folder.write(value)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.links.merger.status import MergerStatus
 from headrace.links.mirror.status import MirrorStatus
+from headrace.offline_files.status import LoaderStatus
 from headrace.pipelines.status import PipelineStatus
 from headrace.queries.emit.status import EmitterStatus
 from headrace.queries.windows.instance.status import QueryInstanceStatus
@@ -200,6 +201,23 @@ WORKER_PARTITIONS = (
     ),
 )
 
+LOADER = LoaderStatus(
+    "api-1",
+    State.WAITING,
+    instance=_INSTANCE,
+    reason="offline.3: Permission denied",
+    loaded=1,
+    dead_letters=2,
+    skipped=3,
+    backwards=4,
+    retries=5,
+    files=6,
+    files_waiting=7,
+    lag_seconds=8.5,
+    missing_counters=9,
+    updated_ms=NOW_MS,
+)
+
 OF_KIND: Mapping[str, tuple[ServiceStatus, ...]] = {
     "pipelines": (PIPELINE, FAILED_PIPELINE, STARTING_PIPELINE),
     "workers": (WORKER,),
@@ -208,5 +226,6 @@ OF_KIND: Mapping[str, tuple[ServiceStatus, ...]] = {
     "dispatchers": (DISPATCHER,),
     "queries": (QUERIES,),
     "matched_events": (EMITTER,),
+    "loaders": (LOADER,),
 }
 """By their names in the JSON of ``headrace status``: a kind that is missing fails the tests."""

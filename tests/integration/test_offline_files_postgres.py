@@ -4,17 +4,22 @@ import functools
 import json
 import shutil
 import subprocess
+import threading
 import uuid
+from datetime import timedelta
 
 import psycopg
 import pytest
 from tests.integration.service import HEADRACE
 from tests.offline_lines import ARTICLE, line, packed, write
+from tests.waiting import wait_for
 
 from headrace.errors import LoaderRunningError, SinkError
 from headrace.offline_files.loading import LoadPlan, LoadStats
+from headrace.offline_files.options import FollowOptions, LoadOptions
 from headrace.offline_files.postgres_destination import PostgresDestination
-from headrace.offline_files.run import LoadOptions, load_offline_files
+from headrace.offline_files.run import follow_run, load_offline_files
+from headrace.service.run import RunOptions
 from headrace.settings import Secret
 
 TABLES = """
@@ -292,6 +297,39 @@ def test_the_crash_of_the_server_is_waited_for(database, postgres):
     assert database.counters == list(range(30))
     assert (figures.loaded, figures.skipped) == ({"raw_item": 30}, 0)
     assert figures.retries > 0
+
+
+def test_a_loader_that_follows_waits_for_the_server_and_loads_each_line_once(database, postgres):
+    folder = database.folder / "offline"
+    folder.mkdir()
+    load = LoadOptions(folder, "host", INTO, batch_lines=3, move_done=database.folder)
+    options = FollowOptions(load, timedelta())
+    run = follow_run(options, Secret(database.url), None, RunOptions())
+    thread = threading.Thread(target=run.run, args=[lambda _: None])
+
+    def add(number):
+        content = map(line, range(number * 10, number * 10 + 10))
+        write(database.folder / "part", *content).rename(folder / f"offline.{number}")
+
+    def is_loaded(number):
+        return (database.folder / f"offline.{number}").exists()
+
+    postgres.kill()
+    add(0)
+    thread.start()
+    postgres.start()
+    try:
+        wait_for(lambda: is_loaded(0))
+        postgres.kill()
+        add(1)
+        add(2)
+        postgres.start()
+        wait_for(lambda: is_loaded(2))
+    finally:
+        run.stop()
+        thread.join()
+    assert database.counters == list(range(30))
+    assert not list(folder.iterdir())
 
 
 def test_what_is_wrong_with_the_database_is_said_without_its_password(database, postgres):

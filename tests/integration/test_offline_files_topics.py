@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import threading
+import urllib.request
 import uuid
 
 import confluent_kafka
@@ -13,7 +16,7 @@ from confluent_kafka import KafkaError
 from tests.integration.service import HEADRACE
 from tests.kafka_topics import wait_until_settled
 from tests.offline_lines import ARTICLE, line, packed, write
-from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.errors import LoaderRunningError, ProjectError, SinkError, TopicMissingError
 from headrace.kafka.admin.topics import apply_changes, plan_topics
@@ -27,8 +30,10 @@ from headrace.kafka.write.transactions import TransactionalProducer, Transaction
 from headrace.model import Topic
 from headrace.model.topic import OFFLINE_FILES_TOPIC
 from headrace.offline_files.loading import LoadStats
-from headrace.offline_files.run import LoadOptions, load_offline_files
+from headrace.offline_files.options import LoadOptions
+from headrace.offline_files.run import load_offline_files
 from headrace.project.check import load_project
+from headrace.runtime.servers.ports import free_ports
 from headrace.settings import KafkaSettings, load_settings
 
 FLOW = """
@@ -157,6 +162,42 @@ def test_lines_are_loaded_once_in_the_order_of_their_project(flow):
     for project in range(5):
         counters = [one["counter"] for one in found if one["project_id"] == project]
         assert counters == sorted(counters)
+
+
+def test_a_loader_that_follows_loads_what_comes_and_says_how_it_is(flow):
+    (port,) = free_ports(1)
+    part = flow.files / ".part"
+    command = flow.command("--follow", "--complete-after", "0", "--remove-done")
+
+    def add(number, *counters):
+        write(part, *map(line, counters)).rename(flow.files / f"offline.{number}")
+
+    def loaded(count):
+        wait_for(lambda: not list(flow.files.iterdir()), "the files were not loaded")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            metrics = answer.read().decode()
+        return f'headrace_loader_loaded_total{{loader="{flow.source}"' in metrics and bool(
+            re.search(rf"^headrace_loader_loaded_total.* {count}$", metrics, re.MULTILINE)
+        )
+
+    for number, stop in enumerate((signal.SIGINT, signal.SIGTERM)):
+        loader = subprocess.Popen(
+            [*command, "--metrics-port", str(port)], stdout=subprocess.DEVNULL
+        )
+        first = number * 10
+        add(first, first, first + 1)
+        wait_for(lambda: loaded(2))
+        add(first + 1, first + 2)
+        wait_for(lambda: loaded(3))
+        status = [HEADRACE, "status", "--project", flow.folder, "--json"]
+        [shown] = json.loads(subprocess.check_output(status))["loaders"]
+        assert (shown["loader"], shown["state"]) == (flow.source, "running")
+        assert (shown["loaded"], shown["files_waiting"], shown["lag_seconds"]) == (3, 0, 0)
+        loader.send_signal(stop)
+        assert loader.wait() == 0
+        [shown] = json.loads(subprocess.check_output(status))["loaders"]
+        assert shown["state"] == "stopped"
+    assert flow.counters == [0, 1, 2, 10, 11, 12]
 
 
 def test_what_can_not_be_loaded_is_a_dead_letter_of_its_topic_once(flow):

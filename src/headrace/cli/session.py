@@ -71,6 +71,11 @@ class Session:
     debug: bool = False
     exit_code: int = field(default=OK, init=False)
 
+    @property
+    def has_project(self) -> bool:
+        """Returns whether there is a project, for commands that need none."""
+        return (self.folder or find_project(Path.cwd())) is not None
+
     @cached_property
     def settings(self) -> Settings:
         """Returns the settings of the project. Raises ProjectError."""

@@ -11,4 +11,6 @@ Contract, for both destinations (:mod:`kafka_destination`, :mod:`postgres_destin
   without a counter is known by its bytes.
 - Nothing in a file stops the load: what can't be loaded is a dead letter with a reason.
 - The end of the newest file may be half written: it is left for the next run.
+
+A loader that follows a folder (:mod:`follow`) is the same load, of files as they are completed.
 """

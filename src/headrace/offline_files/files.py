@@ -35,14 +35,6 @@ class FileOrder(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OfflineFile:
-    """One file. The ``newest`` of a folder may still be written to."""
-
-    path: Path
-    newest: bool
-
-
-@dataclass(frozen=True, slots=True)
 class FileIdentity:
     """Identifies the content of a file: it changes when the file is written to."""
 
@@ -55,6 +47,34 @@ class FileIdentity:
     def of(cls, status: os.stat_result) -> FileIdentity:
         """Returns the identity from what the operating system says of a file."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Returns what stays when the file is written to or renamed."""
+        return self.device, self.inode
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineFile:
+    """A file to load.
+
+    Attributes:
+        path: where it is.
+        newest: of its folder; it may still be written to.
+        identity: of the file that is meant; ``None``: any that is there.
+    """
+
+    path: Path
+    newest: bool
+    identity: FileIdentity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file of a folder, as it was when the folder was listed."""
+
+    path: Path
+    identity: FileIdentity
 
 
 class End(enum.Enum):
@@ -86,25 +106,35 @@ class Line:
 
 
 def find_files(folder: Path, order: FileOrder, pattern: str = "*") -> list[OfflineFile]:
-    """Returns the files of ``folder`` whose name fits ``pattern``, oldest first; not hidden ones.
+    """Returns the files of :func:`list_files`, to be loaded.
 
     Raises:
         OfflineFilesError: if the folder can't be read, or there is no such file in it.
     """
+    listed = list_files(folder, order, pattern)
+    if not listed:
+        raise OfflineFilesError(str(folder), f"no file {pattern!r} is in it")
+    return [OfflineFile(file.path, file is listed[-1]) for file in listed]
+
+
+def list_files(folder: Path, order: FileOrder, pattern: str) -> list[ListedFile]:
+    """Returns the files of ``folder`` whose name fits ``pattern``, oldest first; not hidden ones.
+
+    Raises:
+        OfflineFilesError: if the folder can't be read.
+    """
     try:
         with os.scandir(folder) as entries:
-            names = [
-                entry.name
+            files = [
+                ListedFile(folder / entry.name, FileIdentity.of(entry.stat()))
                 for entry in entries
-                if entry.is_file() and not entry.name.startswith(".")
+                if fnmatch.fnmatchcase(entry.name, pattern)
+                and not entry.name.startswith(".")
+                and entry.is_file()
             ]
-        paths = [folder / name for name in names if fnmatch.fnmatchcase(name, pattern)]
-        paths.sort(key=_ORDERS[order])
     except OSError as error:
         raise _unreadable(folder, error) from error
-    if not paths:
-        raise OfflineFilesError(str(folder), f"no file {pattern!r} is in it")
-    return [OfflineFile(path, path is paths[-1]) for path in paths]
+    return sorted(files, key=_ORDERS[order])
 
 
 def read_file(
@@ -118,7 +148,8 @@ def read_file(
     A line that ends otherwise than with a newline is the last one, but for one of damage after
     it, which may be empty. A gzip file that is cut off is damaged; the newest may still grow.
     A byte order mark at the start of the file is no part of its first line.
-    ``on_open`` is called with the identity of the opened file before its first byte is read.
+    ``on_open`` is called with the identity of the opened file before its first byte is read. It is
+    not called, and there are no lines, if another file than the one that is meant is there.
 
     Raises:
         ExtraMissingError: if what reads an Avro file is not installed.
@@ -126,7 +157,10 @@ def read_file(
     """
     try:
         with file.path.open("rb") as opened:
-            on_open(FileIdentity.of(os.fstat(opened.fileno())))
+            identity = FileIdentity.of(os.fstat(opened.fileno()))
+            if file.identity not in {None, identity}:
+                return
+            on_open(identity)
             name = os.fsencode(file.path.name).decode(errors="replace")
             if opened.peek(len(MAGIC)).startswith(MAGIC):
                 yield from _records(name, opened, may_grow=file.newest)
@@ -137,28 +171,6 @@ def read_file(
             yield from _Splitter(name).lines(pieces)
     except OSError as error:
         raise _unreadable(file.path, error) from error
-
-
-def remove_file(path: Path, identity: FileIdentity) -> bool:
-    """Removes the file if it still is what ``identity`` was taken of; answers whether it did.
-
-    It is renamed to ``*.done`` first, so that no process can open it by its name between the check
-    and the removal. A file that turns out to be another gets its name back, unless a new file has
-    taken it; then it keeps the name ``*.done``, and the next load reads it.
-    """
-    done = path.with_name(f"{path.name}.done")
-    try:
-        if FileIdentity.of(path.stat()) != identity or done.exists():
-            return False
-        path.rename(done)
-        if FileIdentity.of(done.stat()) == identity:
-            done.unlink()
-            return True
-        os.link(done, path)  # unlike a rename, it never replaces what has that name now
-        done.unlink()
-    except OSError:
-        return False
-    return False
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
@@ -273,15 +285,15 @@ def _unreadable(path: Path, error: OSError) -> OfflineFilesError:
     return OfflineFilesError(str(path), error.strerror or str(error))
 
 
-def _named(path: Path) -> tuple[object, ...]:
-    return natural(path.name), path.name
+def _named(file: ListedFile) -> tuple[object, ...]:
+    return natural(file.path.name), file.path.name
 
 
-def _modified(path: Path) -> tuple[object, ...]:
-    return path.stat().st_mtime_ns, *_named(path)
+def _modified(file: ListedFile) -> tuple[object, ...]:
+    return file.identity.modified_ns, *_named(file)
 
 
-_ORDERS: dict[FileOrder, Callable[[Path], tuple[object, ...]]] = {
+_ORDERS: dict[FileOrder, Callable[[ListedFile], tuple[object, ...]]] = {
     FileOrder.NAME: _named,
     FileOrder.MODIFIED: _modified,
 }

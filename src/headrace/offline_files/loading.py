@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from headrace.errors import CounterReusedError, SinkError
 from headrace.offline_files.destination import Destination, UnknownCommitStateError
@@ -24,7 +25,6 @@ from headrace.offline_files.files import (
     Line,
     OfflineFile,
     read_file,
-    remove_file,
 )
 from headrace.offline_files.progress import LoadProgress
 
@@ -63,35 +63,76 @@ class LoadStats:
     done: LoadProgress = field(default_factory=lambda: LoadProgress(""))
 
 
-@dataclass(frozen=True)
-class LoadPlan:
-    """What to load, and how.
+@dataclass(frozen=True, slots=True)
+class DoneFile:
+    """A file whose lines are done, as it was when it was opened.
 
     Attributes:
-        files: in their order.
-        batch_lines: lines in a transaction at most.
-        max_body_bytes: of a body, once it is decompressed.
-        remove_done: delete files once all of their lines are done; never the newest, nor one of
-            which a part could not be read, nor one that changed since it was opened.
-        retry_delays_seconds: before each retry of a batch. Half a minute in all: an election of
-            Kafka's, or a restart of PostgreSQL, takes less.
+        path: where it was.
+        identity: of its content.
+        newest: it was the newest, to which another process may still append.
+        left: lines at its end that were half written.
+        is_damaged: a part of it could not be read, and is nowhere else.
     """
 
-    files: Sequence[OfflineFile]
+    path: Path
+    identity: FileIdentity
+    newest: bool
+    left: int
+    is_damaged: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Returns whether nothing of it is left to load."""
+        return not (self.newest or self.is_damaged)
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """How to load.
+
+    Attributes:
+        batch_lines: lines in a transaction at most.
+        max_body_bytes: of a body, once it is decompressed.
+        on_done: called with each file once its lines are done.
+        retry_delays_seconds: before each retry of a batch. Half a minute in all: an election of
+            Kafka's, or a restart of PostgreSQL, takes less.
+        wait: waits before a retry, given the seconds and why; what it raises ends the load.
+    """
+
     batch_lines: int
     max_body_bytes: int
-    remove_done: bool = False
+    on_done: Callable[[DoneFile], object] = lambda _: None
     retry_delays_seconds: Sequence[float] = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
+    wait: Callable[[float, str], object] = lambda seconds, _: time.sleep(seconds)
 
 
 OnBatch = Callable[[LoadStats], None]
 """Called after each batch, and sometimes in between; what it raises ends the load."""
 
 
-def load(plan: LoadPlan, destination: Destination, figures: LoadStats, on_batch: OnBatch) -> None:
-    """Loads every line that is not done.
+def load(
+    files: Sequence[OfflineFile],
+    plan: LoadPlan,
+    destination: Destination,
+    figures: LoadStats,
+    on_batch: OnBatch,
+) -> None:
+    """Loads every line of the files that is not done.
 
     ``figures`` are counted up as it goes. Whatever ends it, the destination is closed.
+
+    Raises: as :class:`FileLoader`.
+    """
+    figures.of_files = len(files)
+    with FileLoader(plan, destination, figures, on_batch) as loader:
+        for file in files:
+            loader.read(file)
+        loader.flush()
+
+
+class FileLoader:
+    """Loads files into an open destination, which its end closes.
 
     Raises:
         OfflineFilesError: if a file can't be read.
@@ -99,13 +140,7 @@ def load(plan: LoadPlan, destination: Destination, figures: LoadStats, on_batch:
         LoaderRunningError: if another loader of the source runs.
         SinkError: if the destination stays unreachable, or can't take a batch.
     """
-    try:
-        _Loader(plan, destination, figures, on_batch).run()
-    finally:
-        destination.close()
 
-
-class _Loader:
     def __init__(
         self, plan: LoadPlan, destination: Destination, figures: LoadStats, on_batch: OnBatch
     ) -> None:
@@ -117,26 +152,49 @@ class _Loader:
         self._counters: dict[int, str] = {}
         self._uncounted: set[str] = set()
         self._highest = -1
-        self._read: list[tuple[Path, FileIdentity]] = []
+        self._read: list[DoneFile] = []
 
-    def run(self) -> None:
-        self._figures.of_files = len(self._plan.files)
+    def __enter__(self) -> Self:
         try:
             self._progress = self._destination.open()
-        except UnknownCommitStateError as error:
-            raise SinkError(self._destination.name, error.reason) from error
-        for file in self._plan.files:
-            self._figures.files += 1
-            self._figures.file = file.path.name
-            self._read_whole(file)
-        self._flush()
+        except BaseException as error:
+            self._destination.close()
+            if isinstance(error, UnknownCommitStateError):
+                raise SinkError(self._destination.name, error.reason) from error
+            raise
+        return self
 
-    def _read_whole(self, file: OfflineFile) -> None:
+    def __exit__(self, *_: object) -> None:
+        self._destination.close()
+
+    def read(self, file: OfflineFile) -> None:
+        """Loads the lines of a file; the last ones may wait for :meth:`flush`."""
+        self._figures.files += 1
+        self._figures.file = file.path.name
         identities: list[FileIdentity] = []
+        left = self._figures.left
         ends = {self._take(line, file) for line in read_file(file, identities.append)}
-        # Another process may still append to the newest.
-        if not (file.newest or ends & {End.DAMAGE, End.TOO_LONG}):  # the only copy of the rest
-            self._read += [(file.path, identity) for identity in identities]
+        left = self._figures.left - left
+        is_damaged = bool(ends & {End.DAMAGE, End.TOO_LONG})
+        self._read += [
+            DoneFile(file.path, identity, file.newest, left, is_damaged) for identity in identities
+        ]
+
+    def flush(self) -> None:
+        """Writes the lines that were read and are not written yet."""
+        if self._batch:
+            try:
+                self._write(self._batch)
+            except UnknownCommitStateError as error:
+                self._retry_write(self._batch, error)
+        self._batch, self._batch_bytes = [], 0
+        self._counters.clear()
+        self._uncounted.clear()
+        for file in self._read:
+            self._plan.on_done(file)
+        self._read.clear()
+        self._figures.done = self._progress
+        self._on_batch(self._figures)
 
     def _take(self, line: Line, file: OfflineFile) -> End:
         self._figures.lines += 1
@@ -163,7 +221,7 @@ class _Loader:
         else:
             self._batch_bytes += len(line.content)
         if len(self._batch) >= self._plan.batch_lines or self._batch_bytes >= MAX_BATCH_BYTES:
-            self._flush()
+            self.flush()
 
     def _is_done(self, counter: int | None, text: str) -> bool:
         if counter is None:
@@ -183,22 +241,6 @@ class _Loader:
         self._figures.backwards += counter < self._highest
         self._highest = max(self._highest, counter)
 
-    def _flush(self) -> None:
-        if self._batch:
-            try:
-                self._write(self._batch)
-            except UnknownCommitStateError as error:
-                self._retry_write(self._batch, error)
-        self._batch, self._batch_bytes = [], 0
-        self._counters.clear()
-        self._uncounted.clear()
-        if self._plan.remove_done:
-            for path, identity in self._read:
-                remove_file(path, identity)
-        self._read.clear()
-        self._figures.done = self._progress
-        self._on_batch(self._figures)
-
     def _write(self, batch: list[Entry | RejectedEntry]) -> None:
         # Rows and progress are one transaction: after a crash, both exist or neither does.
         after = self._progress.adding(map(_mark, batch))
@@ -212,7 +254,7 @@ class _Loader:
         for delay in self._plan.retry_delays_seconds:
             self._figures.retries += 1
             self._on_batch(self._figures)
-            time.sleep(delay)
+            self._plan.wait(delay, error.reason)
             try:
                 # Opening ends the transaction whose outcome is unknown.
                 self._progress = self._destination.open()

@@ -2,64 +2,26 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from headrace import __version__
-from headrace.errors import OfflineFilesError, Problem, ProjectError
+from headrace.errors import Problem, ProjectError
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.model import Json, Topic
 from headrace.offline_files.destination import Destination
-from headrace.offline_files.files import FileOrder, find_files
+from headrace.offline_files.files import find_files
+from headrace.offline_files.follow import OfflineFollower
 from headrace.offline_files.kafka_destination import KafkaDestination
 from headrace.offline_files.loading import LoadPlan, LoadStats, OnBatch, load
+from headrace.offline_files.options import FollowOptions, LoadOptions
 from headrace.offline_files.postgres_destination import PostgresDestination
+from headrace.offline_files.status import LoaderStatus
 from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
-from headrace.settings import PROJECT_FILE, IngestSettings, Secret
-
-_SOURCE = re.compile(r"[A-Za-z0-9._-]{1,100}")
-
-
-@dataclass(frozen=True)
-class LoadOptions:
-    """What to load.
-
-    Attributes:
-        folder: of the files.
-        source: whose counters these are; empty: the folder's name.
-        into: destinations by table, where they are not called like it.
-        order: which file was created first.
-        pattern: of the names of the files.
-        batch_lines: in a transaction.
-        remove_done: delete files whose lines are all done.
-        dry_run: write nothing.
-    """
-
-    folder: Path
-    source: str = ""
-    into: Mapping[str, str] = field(default_factory=dict)
-    order: FileOrder = FileOrder.NAME
-    pattern: str = "*"
-    batch_lines: int = 1000
-    remove_done: bool = False
-    dry_run: bool = False
-
-    @property
-    def source_name(self) -> str:
-        """The source.
-
-        Raises:
-            OfflineFilesError: if it can't be a name.
-        """
-        name = self.source or self.folder.resolve().name
-        if not _SOURCE.fullmatch(name):
-            reason = "no name for a source: up to 100 letters, digits, '.', '_', '-' (--source)"
-            raise OfflineFilesError(name, reason)
-        return name
+from headrace.service.run import RunOptions, ServiceRun
+from headrace.service.status import StatusFolder
+from headrace.settings import PROJECT_FILE, IngestSettings, RestartSettings, Secret, Settings
 
 
 def load_offline_files(
@@ -80,22 +42,52 @@ def load_offline_files(
         RefusedError: if another loader of the source runs, or the counters are of two sources.
     """
     files = find_files(options.folder, options.order, options.pattern)
-    # A dry run does no line, so no file is done.
-    remove_done = options.remove_done and not options.dry_run
-    if isinstance(target, Secret):
-        limits, source = IngestSettings(), options.source_name
-        destination: Destination = PostgresDestination(
-            target, source, options.into, dry_run=options.dry_run
-        )
-    else:
-        limits = target.settings.ingest or IngestSettings()
-        destination = _into_topics(target, options, limits)
+    options.check_move_folder()
+    destination, max_body_bytes = _destination(options, target)
     load(
-        LoadPlan(files, options.batch_lines, limits.max_decoded_bytes, remove_done),
+        files,
+        LoadPlan(options.batch_lines, max_body_bytes, options.end_file),
         destination,
         figures,
         on_batch,
     )
+
+
+def follow_run(
+    options: FollowOptions,
+    target: LoadedProject | Secret,
+    settings: Settings | None,
+    run_options: RunOptions,
+) -> ServiceRun[LoaderStatus]:
+    """Returns a loader that follows the folder, to be run in this process.
+
+    Args:
+        options: what, how, and when.
+        target: as of :func:`load_offline_files`.
+        settings: of the project that shows its status; ``None``: none does.
+        run_options: options of the run.
+
+    Raises:
+        OfflineFilesError: if the source can't be a name.
+        ProjectError: if a topic is not declared, or has no event class.
+    """
+    destination, max_body_bytes = _destination(options.load, target)
+    plan = LoadPlan(options.load.batch_lines, max_body_bytes)
+    restart = settings.restart if settings else RestartSettings()
+    follower = OfflineFollower(options, plan, destination, restart)
+    folder = StatusFolder(settings.state, LoaderStatus) if settings else None
+    return ServiceRun(follower, folder, run_options)
+
+
+def _destination(options: LoadOptions, target: LoadedProject | Secret) -> tuple[Destination, int]:
+    """Returns where lines go, and the limit of a body in bytes."""
+    if isinstance(target, Secret):
+        tables = PostgresDestination(
+            target, options.source_name, options.into, dry_run=options.dry_run
+        )
+        return tables, IngestSettings().max_decoded_bytes
+    limits = target.settings.ingest or IngestSettings()
+    return _into_topics(target, options, limits), limits.max_decoded_bytes
 
 
 def _into_topics(

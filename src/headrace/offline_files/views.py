@@ -11,10 +11,17 @@ from rich.markup import escape
 
 from headrace.cli.output import Live, PrintLine
 from headrace.cli.screen import Screen, status_line, table
+from headrace.cli.service_progress import instances, live_figures
 from headrace.cli.view import view
+from headrace.service.status import State
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Group
+
     from headrace.offline_files.loading import LoadStats, OnBatch
+    from headrace.offline_files.status import LoaderStatus
 
 
 MAX_SHOWN_HOLES = 5
@@ -92,3 +99,31 @@ def _silent(_print_line: PrintLine) -> Iterator[OnBatch]:
 
 
 loading = Live(_on_screen, _silent)
+
+
+def summary(statuses: Sequence[LoaderStatus]) -> Group:
+    """Returns a table of loaders, and below it why they wait or failed."""
+    columns = {
+        "loaded": "loaded",
+        "dead letters": "dead_letters",
+        "files": "files",
+        "waiting": "files_waiting",
+        "lag (s)": "lag_seconds",
+    }
+    return instances(statuses, columns, lambda _: ())
+
+
+@live_figures
+def following(status: LoaderStatus) -> str:
+    """Returns the line of figures of a loader that follows a folder."""
+    figures = [
+        f"{status.files:,} files, {status.loaded:,} lines loaded",
+        f"{status.dead_letters:,} dead letters",
+        f"{status.files_waiting:,} files waiting",
+        f"lag {status.lag_seconds:,.0f} s",
+    ]
+    if status.state is State.WAITING:
+        figures.append(f"waits: {status.reason}")
+    if status.missing_counters:
+        figures.append(f"{status.missing_counters:,} counters were never seen")
+    return ", ".join(figures)

@@ -30,13 +30,13 @@ from headrace.links.standing import Standing
 from headrace.links.views import LinkStandings
 from headrace.model import DeadLetter, TopicPartition
 from headrace.operations.planning.plan import PipelineRoute, Plan
+from headrace.operations.servers.statuses import status_kinds
 from headrace.operations.servers.views import ProjectStatus, fetching
 from headrace.operations.sizing.measuring import Consumed, Measurement, Produced, Sending
 from headrace.operations.sizing.sizes import TopicLoad, size
 from headrace.operations.sizing.views import SizeResult, measuring
 from headrace.pipelines.start.checkpoints import CheckpointStatus, PartitionPositions
 from headrace.pipelines.views import Compacted, PipelineCheckpoint
-from headrace.project.kinds import kinds
 from headrace.project.services import ClusterAddress, Server, Services
 from headrace.settings import Rate
 from headrace.sinks.api import CompactionResult
@@ -100,7 +100,7 @@ NEVER_LATE = PipelineRoute(
     "p", ("t",), "lake t", "once", "fused", "why", "dead-letter", timedelta.max.total_seconds()
 )
 NO_MEMBERS = ConsumerGroup("Empty", ())
-STATUSES = {status.name: status for kind in kinds() for status in kind.statuses()}
+STATUSES = {status.name: status for status in status_kinds()}
 MIRROR = MirrorStatus("warsaw", instance="host-1", refused={"clicks/2": "clicks/2 is gone [again]"})
 SHOWN = [
     (

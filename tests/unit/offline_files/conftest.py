@@ -11,6 +11,7 @@ from headrace.offline_files.destination import UnknownCommitStateError
 from headrace.offline_files.entry import Entry, RejectedEntry
 from headrace.offline_files.files import FileOrder, find_files
 from headrace.offline_files.loading import LoadPlan, LoadStats, load
+from headrace.offline_files.options import LoadOptions
 from headrace.offline_files.progress import LoadProgress
 
 MAX_BODY_BYTES = 100_000
@@ -68,8 +69,9 @@ class Memory:
     ) -> LoadStats:
         figures = LoadStats()
         files = find_files(folder, order)
-        plan = LoadPlan(files, batch, MAX_BODY_BYTES, remove, self.retry_delays_seconds)
-        load(plan, self, figures, lambda _: None)
+        options = LoadOptions(folder, remove_done=remove)
+        plan = LoadPlan(batch, MAX_BODY_BYTES, options.end_file, self.retry_delays_seconds)
+        load(files, plan, self, figures, lambda _: None)
         return figures
 
 

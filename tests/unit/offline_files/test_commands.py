@@ -13,10 +13,15 @@ from headrace.cli import main
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.parameters import DatabaseUrl
-from headrace.errors import ExtraMissingError
+from headrace.errors import ExtraMissingError, OfflineFilesError
 from headrace.offline_files.loading import LoadStats
 from headrace.offline_files.progress import LoadProgress
-from headrace.offline_files.views import LoadResult, loading
+from headrace.offline_files.status import LoaderStatus
+from headrace.offline_files.views import LoadResult, following, loading
+from headrace.operations.servers.statuses import LOADERS
+from headrace.operations.servers.views import ProjectStatus
+from headrace.project.services import ClusterAddress, Services
+from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.sinks.postgres.connection import connect
 
@@ -79,6 +84,10 @@ def test_a_load_in_the_background_writes_a_line_now_and_then(capsys, monkeypatch
         (["--postgres", "host=db password=hush"], "the URL begins with neither"),
         (["--order", "size"], "'size' is not one of"),
         (["--batch-size", "0"], "0 is not in the range"),
+        (["--remove-done", "--move-done", "x"], "--remove-done and --move-done exclude"),
+        (["--follow", "--dry-run"], "--dry-run reads what is there, so it can't follow"),
+        (["--metrics-port", "9400"], "--metrics-port is for --follow"),
+        (["--follow", "--complete-after", "soon"], "'soon' is no duration"),
     ],
 )
 def test_what_the_command_line_does_not_take_is_named(options, problem):
@@ -128,3 +137,39 @@ def test_the_url_may_stand_in_the_environment_as_a_whole_or_in_part(monkeypatch,
     monkeypatch.setenv("PASSWORD", "hush")
     monkeypatch.setenv("URL", "postgresql://a:hush@b/c")
     assert DatabaseUrl().convert(text, None, None).reveal() == "postgresql://a:hush@b/c"
+
+
+def test_people_see_how_a_loader_that_follows_is_doing(capsys):
+    status = LoaderStatus(
+        "api-1", State.WAITING, "[disk]", loaded=1200, files=3, files_waiting=2, lag_seconds=61.4,
+        missing_counters=5,
+    )  # fmt: skip
+    with ConsoleOutput().live(following) as observe:
+        observe(status)
+    assert (
+        "3 files, 1,200 lines loaded, 0 dead letters, 2 files waiting, lag 61 s, waits: [disk], "
+        "5 counters were never seen"
+    ) in capsys.readouterr().out
+    ConsoleOutput().show(
+        ProjectStatus(Services((ClusterAddress("", "", ""),), "", ()), {LOADERS: [status]})
+    )
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "lag (s)" in shown
+    assert "api-1: [disk]" in shown
+
+
+def test_the_options_of_following_reach_the_loader(tmp_path, monkeypatch):
+    seen = []
+
+    def follow_run(options, _target, settings, run_options):
+        seen.append((options, settings, run_options))
+        raise OfflineFilesError("x", "seen")
+
+    monkeypatch.setattr("headrace.offline_files.run.follow_run", follow_run)
+    url = ["--postgres", "postgresql://127.0.0.1:1/x", "--into", "raw_item", "--follow"]
+    monkeypatch.chdir(tmp_path)
+    for options in ([], ["--complete-after", "0", "--metrics-port", "9400"]):
+        CliRunner().invoke(main, ["load-offline-files", str(tmp_path), *url, *options])
+    assert [options.complete_after.total_seconds() for options, _, _ in seen] == [60, 0]
+    assert [run_options.metrics_port for _, _, run_options in seen] == [None, 9400]
+    assert [settings for _, settings, _ in seen] == [None, None]

@@ -13,7 +13,8 @@ from tests.avro_files import block, container
 from tests.offline_lines import line, write
 
 from headrace.errors import CounterReusedError, SinkError
-from headrace.offline_files.files import FileIdentity, FileOrder, read_file, remove_file
+from headrace.offline_files.done_files import remove_file
+from headrace.offline_files.files import FileIdentity, FileOrder, read_file
 
 from .conftest import Memory
 
