@@ -125,6 +125,7 @@ def test_a_topic_is_created_once_every_broker_shows_it(start_cluster, topic, mon
     three = start_cluster(brokers=3, config={"broker.session.timeout.ms": "600000"})
     config = clients.client_config(KafkaSettings(), three.bootstrap_servers)
     declared, shown = Topic(topic(), partitions=3, replication=2), []
+    wait_for(lambda: describe_brokers(config).count == 3)  # the others name it from now on
     three.cluster.pause(3)
     with ThreadPoolExecutor(1) as pool:
         try:
