@@ -26,6 +26,7 @@ PARTS = (
         "integration/test_ingest_queries.py",
         "integration/test_opensearch.py",
         "integration/test_profiles_cassandra.py",
+        "acceptance/test_kafka_sink_killed.py",
     ),
     (
         "acceptance/test_error_tracking.py",

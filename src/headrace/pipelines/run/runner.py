@@ -136,9 +136,9 @@ def _topics_read(pipeline: Pipeline) -> set[str]:
 
 
 def _spark_settings(settings: Settings) -> SparkSettings:
-    """The embedded HDFS has one DataNode, so Spark's checkpoints can have one copy."""
-    if not settings.embedded_hdfs:
-        return settings.spark
-    # A default: the user's own setting overrides it.
-    one_copy = {"spark.hadoop.dfs.replication": "1"}
-    return replace(settings.spark, config=one_copy | dict(settings.spark.config))
+    # Tasks import the class of the events that they write, wherever the command was started.
+    config = {"spark.executorEnv.PYTHONPATH": str(settings.root)}
+    if settings.embedded_hdfs:
+        config["spark.hadoop.dfs.replication"] = "1"  # it has one DataNode
+    # Defaults: the user's own settings override them.
+    return replace(settings.spark, config=config | dict(settings.spark.config))
