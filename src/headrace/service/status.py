@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +22,8 @@ from headrace.service.figures import Measured
 if TYPE_CHECKING:
     from headrace.runtime.prometheus import Sample
 
+_LOG = logging.getLogger("headrace.service")
+_LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 STALE_AFTER_SECONDS = 30.0  # written every second; a machine that is busy may miss some
 
 
@@ -189,10 +192,16 @@ class StatusFolder(Generic[Status]):
 
         An instance that wrote none for 30 s has failed. A file that can't be read is left out.
         """
-        paths = sorted(self._folder.glob("[!.]*.json"))
-        written = (read_json(path, self._kind.from_json) for path in paths)
+        written = map(self._read, sorted(self._folder.glob("[!.]*.json")))
         statuses = [status.with_liveness() for status in written if status is not None]
         return [status.beside(statuses) for status in statuses]
+
+    def _read(self, path: Path) -> Status | None:
+        try:
+            return read_json(path, self._kind.from_json)
+        except OSError as error:  # such as the file of another user
+            _LOG.warning("Cannot read the status in %s, leaving it out: %s", path, error)
+            return None
 
     def forget(self, name: str) -> None:
         """Removes the files of ended services of this name."""

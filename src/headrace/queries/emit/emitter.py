@@ -247,9 +247,11 @@ class EventEmitter:
         """Counts what the previous Spark query has sent after its last commit."""
         if self._running is None:
             return
-        records = self._status.records + start.records - self._running.already_sent
+        # Records of an event that the topic no longer has are not counted again by the new start.
+        newly_sent = max(0, start.records - self._running.already_sent)
         was_read = {source: at.offset for source, at in positions.items() if source in start.sent}
         read = self._status.read + sum(lags_of(self._running.positions, was_read).values())
+        records = self._status.records + newly_sent
         self._status = replace(self._status, read=read, records=records)
         self._running = None
 
