@@ -218,8 +218,8 @@ def _times(link: ReplicatedTopic, source: TopicState, target: TopicState) -> Ite
     if target.config.get(_TIME_TYPE) == _APPEND_TIME:
         yield Fault(
             f"{link.target} at {link.target_site} has {_TIME_TYPE} {_APPEND_TIME}",
-            f'config={{"{_TIME_TYPE}": "CreateTime"}} for {link.target}: a mirror keeps the times'
-            " of the records, which `reconcile` compares",
+            f'config={{"{_TIME_TYPE}": "CreateTime"}} for {link.target}: {link.by} keeps the'
+            " times of the records, which `reconcile` compares",
         )
     elif source.config.get(_TIME_TYPE) != _APPEND_TIME:
         for setting, side in ((TIMES_AHEAD, "ahead of"), (TIMES_BEHIND, "behind")):
