@@ -59,7 +59,7 @@ def driver_session(settings: Settings, deployment: Deployment) -> Iterator[Spark
     """A Spark session for as long as the context lasts."""
     spark = start_session(
         f"headrace {settings.name}",
-        _spark_settings(settings),
+        _spark_settings(settings, deployment.master),
         master=deployment.master,
         java=deployment.java,
         state=settings.state,
@@ -135,9 +135,11 @@ def _topics_read(pipeline: Pipeline) -> set[str]:
     return {topic.name for topic in topics}
 
 
-def _spark_settings(settings: Settings) -> SparkSettings:
-    # Tasks import the class of the events that they write, wherever the command was started.
-    config = {"spark.executorEnv.PYTHONPATH": str(settings.root)}
+def _spark_settings(settings: Settings, master: str) -> SparkSettings:
+    config = {}
+    if master.startswith("local"):
+        # Tasks import the class of the events that they write, wherever the command was started.
+        config["spark.executorEnv.PYTHONPATH"] = str(settings.root)
     if settings.embedded_hdfs:
         config["spark.hadoop.dfs.replication"] = "1"  # it has one DataNode
     # Defaults: the user's own settings override them.
