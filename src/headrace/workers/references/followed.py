@@ -62,9 +62,10 @@ class FollowedReferences:
         """
         taken, since = -1, 0.0
         while unread := [followed for followed in self._followed if not followed.table.is_read]:
-            refusals = (followed.refusal for followed in unread)
-            if failure := self._failure or next(filter(None, refusals), None):
-                raise failure
+            failures = [self._failure, *(followed.refusal for followed in unread)]
+            for failure in failures:
+                if failure is not None:
+                    raise failure
             if is_stopped():
                 return False
             now, count = self._loop.time(), sum(followed.table.taken for followed in unread)
