@@ -4,7 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.errors import LinkNotRefusedError, LinkRunningError, MirrorOffsetError
+from headrace.errors import (
+    LinkLossError,
+    LinkNotRefusedError,
+    LinkRunningError,
+    MirrorOffsetError,
+)
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.group.groups import ConsumerGroup, Member
 from headrace.kafka.read.resume import Position
@@ -19,6 +24,7 @@ from headrace.model import TopicPartition
 SOURCE, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
 LINK = MirrorPlan("m", "headrace.mirror.m", "waw", "central", {}, {}, {"a": "waw.a"})
 PLAN = MergerPlan("m", "headrace.merger.m", {}, {"a": ClockSource.WALL}, "all", "late", 0, 1.0)
+TOPIC = LiveTopic("a", "id", 1, 1)
 
 
 @pytest.fixture
@@ -32,10 +38,9 @@ def group(monkeypatch):
     for module in (mirrors, mergers):
         monkeypatch.setattr(module, "commit", commit)
     monkeypatch.setattr(accepted, "describe_group", lambda *_: ConsumerGroup("", tuple(members)))
-    topic = LiveTopic("a", "id", 1, 1)
     starts = Starts({SOURCE: Position(8, "id"), COPY: Position(8, "id")}, {}, frozenset())
     monkeypatch.setattr(mirrors, "mirror_plan", lambda *_: LINK)
-    monkeypatch.setattr(mirrors, "describe", lambda *_: {"a": topic})
+    monkeypatch.setattr(mirrors, "describe", lambda *_: {"a": TOPIC})
     monkeypatch.setattr(mirrors, "committed_positions", lambda *_: {})
     monkeypatch.setattr(mirrors, "find_starts", lambda *_: starts)
     monkeypatch.setattr(mirrors, "watermarks", lambda *_: {SOURCE: (2, 10)})
@@ -89,3 +94,19 @@ def test_an_offset_that_the_source_does_not_have_is_refused_with_those_it_has(to
     with pytest.raises(MirrorOffsetError, match="from 2 to 10") as raised:
         accept_of_mirror(to)
     assert raised.value.code == "MIRROR_OFFSET"
+
+
+@pytest.mark.parametrize("to", [2, 5])
+@pytest.mark.usefixtures("group")
+def test_an_offset_before_the_cut_of_a_truncated_log_is_refused_with_the_lowest_allowed(
+    to, monkeypatch
+):
+    loss = LinkLossError(*LINK.source_names, SOURCE.path, 8, 6, "", "truncated")
+    monkeypatch.setattr(mirrors, "find_starts", lambda *_: Starts({}, {SOURCE: loss}, frozenset()))
+    with pytest.raises(MirrorOffsetError, match="from 6 to 10"):
+        accept_of_mirror(to)
+    monkeypatch.setattr(mirrors, "describe", lambda *_: dict.fromkeys(("a", "waw.a"), TOPIC))
+    monkeypatch.setattr(mirrors, "latest_offsets", lambda *_: {COPY: (8, 0)})
+    monkeypatch.setattr(mirrors, "accepted_folder", lambda *_: None)
+    monkeypatch.setattr(mirrors, "accept", lambda _kind, _folder, range_, _commit: range_)
+    assert accept_of_mirror(6).end == 6

@@ -48,7 +48,11 @@ WORDS: WordsOfKind = {
 
 @dataclass(eq=False)
 class MirrorOffsetError(RefusedError):
-    """A partition can't continue at an offset that its log does not have."""
+    """A partition can't continue at an offset that its log does not have, or that was mirrored.
+
+    Attributes:
+        earliest_offset: of the log; of a truncated one, the offset at which it was truncated.
+    """
 
     code = "MIRROR_OFFSET"
     mirror: str

@@ -135,8 +135,9 @@ def accept_loss(
 
     Raises:
         LinkRunningError: if an instance runs.
-        LinkNotRefusedError: if no loss must be accepted, or ``to`` would repeat records.
-        MirrorOffsetError: if the source's log has no offset ``to``.
+        LinkNotRefusedError: if no loss must be accepted, and ``to`` leaves out no record.
+        MirrorOffsetError: if the source's log has no offset ``to``, or was truncated after it, so
+            that records would be repeated.
         LinkNoPartitionError, LinkNoLeaderError: if the partition can't be read or written.
         PartitionMissingError: if the source's topic has no such partition.
         AuthorizationError: if an ACL is missing at a site.
@@ -185,7 +186,8 @@ def _left_out(
     if refusal is not None and not isinstance(refusal, LinkLossError):
         raise refusal
     if to is not None:
-        _check_offset(plan, partition, to)
+        # What a truncated log has before the cut was mirrored.
+        _check_offset(plan, partition, to, 0 if refusal is None else refusal.accepted_offset)
     if refusal is not None:
         return refusal, refusal.next_offset, refusal.accepted_offset if to is None else to
     if start is not None and to is not None and to > start.offset:
@@ -200,9 +202,12 @@ def _check_partition(plan: MirrorPlan, partition: TopicPartition) -> None:
         raise PartitionMissingError(partition.topic, partition.partition, topic.partitions)
 
 
-def _check_offset(plan: MirrorPlan, partition: TopicPartition, offset: int) -> None:
+def _check_offset(
+    plan: MirrorPlan, partition: TopicPartition, offset: int, min_offset: int
+) -> None:
     with naming_site(plan.source_site):
         first, end = watermarks(plan.source, [partition])[partition]
+    first = max(first, min_offset)
     if not first <= offset <= end:
         name = partition.path
         raise MirrorOffsetError(plan.name, plan.source_site, name, offset, first, end)
