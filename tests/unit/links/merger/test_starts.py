@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import confluent_kafka
 import pytest
 
@@ -17,12 +20,21 @@ from headrace.links.merger.positions.position import (
     position_of,
 )
 from headrace.links.merger.positions.starts import find_loss, find_starts
+from headrace.links.merger.sorting.clock import InputClock
+from headrace.links.merger.sorting.target_partition import (
+    LATE,
+    SourcePartition,
+    TargetPartition,
+    Written,
+)
 from headrace.model import TopicPartition
 
 SOURCES = {"here": ClockSource.WALL, "there": ClockSource.MIRROR}
 PLAN = MergerPlan("m", "headrace.merger.m", {}, SOURCES, "merged", "late", 0, 1.0)
 ZERO, ONE = TopicPartition("merged", 0), TopicPartition("merged", 1)
 LOST = TopicPartition("there", 1)
+HERE = TopicPartition("here", 0)
+MESSAGE = SimpleNamespace(value=lambda: b"v")
 EIGHT = InputPosition(8, 8, epoch=3, topics={"here": "here-id", "there": "there-id"})
 
 
@@ -171,3 +183,48 @@ def test_of_an_input_without_a_position_nothing_is_taken_where_the_target_has_re
     found = find_starts(PLAN, [ZERO, ONE], nothing)
     assert found.positions.keys() == {ONE}
     assert "no position is committed" in str(found.refused[ZERO])
+
+
+def test_what_an_input_has_before_the_last_record_of_the_target_is_late_once_its_loss_is_accepted(
+    broker, monkeypatch
+):
+    monkeypatch.setattr(starts, "last_times", lambda *_: {ZERO: 1_000})
+    monkeypatch.setattr(losses, "offsets_since", lambda *_: {HERE: 3})
+    committed = dict.fromkeys(PLAN.inputs_of(ZERO))
+    while loss := find_loss(PLAN, ZERO, offsets_of(committed)):
+        committed[loss.source] = loss.accepted
+    output = output_of(committed)
+    records = [(1_000, 0, 3, MESSAGE), (999, 0, 4, MESSAGE), (1_001, 0, 5, MESSAGE)]
+    assert output.put(0, records, 2_000) == [Written(records[1], LATE)]
+    output.inputs[1].clock.is_idle = True
+    assert output.take(2_000, limit=9) == [Written(records[0]), Written(records[2])]
+
+
+def test_what_a_recreated_topic_has_before_the_last_record_of_the_target_is_late(broker):
+    for name in SOURCES:
+        broker.topics[name] = LiveTopic(name, "another-id", 2, 1)
+    written = WrittenTo(1_000, 1)
+    committed = dict.fromkeys(PLAN.inputs_of(ZERO), replace(EIGHT, written=written))
+    while loss := find_loss(PLAN, ZERO, offsets_of(committed)):
+        committed[loss.source] = loss.accepted
+    output = output_of(committed)
+    records = [(999, 1, 0, MESSAGE), (1_000, 1, 1, MESSAGE)]
+    assert output.put(1, records, 2_000) == [Written(records[0], LATE)]
+
+
+def offsets_of(committed):
+    return [
+        confluent_kafka.TopicPartition(source.topic, source.partition)
+        if at is None
+        else committed_offset(source, at)
+        for source, at in committed.items()
+    ]
+
+
+def output_of(committed):
+    """The first partition of the target, as an instance starts with it."""
+    inputs = [
+        SourcePartition.at(source, ClockSource.WALL, at, InputClock(place, 0, at.time_ms))
+        for place, (source, at) in enumerate(committed.items())
+    ]
+    return TargetPartition(ZERO, inputs)

@@ -20,7 +20,7 @@ from headrace.kafka.read.resume import (
     with_cuts,
 )
 from headrace.links.merger.plan import MergerPlan
-from headrace.links.merger.positions.position import InputPosition, OutputPosition
+from headrace.links.merger.positions.position import InputPosition, OutputPosition, WrittenTo
 from headrace.model import TopicPartition
 
 
@@ -72,7 +72,9 @@ def find_losses(
             is_new = not at.topic_id and has_positions
             is_recreated = at.topic_id not in {"", log.topic_id}
             if known.get(source) or is_new or is_recreated:
-                loss = _loss(source, start, at, log)
+                # What its recreated topic has, and the output has passed, is late.
+                written = WrittenTo(max(of.written.time_ms for of in starts), 0)
+                loss = _loss(source, start, at, log, written)
             else:
                 loss = _without_position(plan, source, start, log, written_to.get(output))
             if loss is not None:
@@ -122,16 +124,19 @@ def _without_position(
         "instance for longer than brokers keep offsets, its offsets were deleted, or the topic was "
         "recreated. What the source has of that time, and later, would be merged"
     )
-    return SourceLoss(source, log.first, InputPosition(offset, offset, topics=start.topics), reason)
+    # Records of earlier times may follow that offset; they are late, and not put in order again.
+    written = WrittenTo(written_to_ms, 0)
+    accepted = InputPosition(offset, offset, written=written, topics=start.topics)
+    return SourceLoss(source, log.first, accepted, reason)
 
 
 def _loss(
-    source: TopicPartition, start: InputPosition, at: Position, log: LogState
+    source: TopicPartition, start: InputPosition, at: Position, log: LogState, written: WrittenTo
 ) -> SourceLoss | None:
     now = verdict(at, log)
     match now:
         case Recreated(first):
-            rest = InputPosition(first, first, topics=start.topics)
+            rest = InputPosition(first, first, written=written, topics=start.topics)
         case Truncated(offset):
             cut = min(offset, log.end)
             # What was read before the cut, and waits, is there; what is after it is new.
