@@ -320,8 +320,8 @@ def test_records_that_were_deleted_before_they_were_merged_are_refused(plan, beg
     assert f"headrace merger accept {merged.name} {merged.topics[0]}/0" in str(refusal)
 
 
-def delete_records(plan, offset):
-    at = confluent_kafka.TopicPartition(plan.topics[0], 0, offset)
+def delete_records(plan, offset, place=0):
+    at = confluent_kafka.TopicPartition(plan.topics[place], 0, offset)
     admin_request(plan.config, lambda admin: admin.delete_records([at])[at].result(LIMIT_SECONDS))
 
 
@@ -469,12 +469,16 @@ def test_the_commands_run_show_and_accept(client, broker, topic, tmp_path, began
     assert times(plan) == sorted([began_ms + t for t in (*range(10), *range(5, 20))])
     [status] = headrace("status")["mergers"]
     assert (status["merger"], status["state"], status["records"]) == (name, "stopped", 25)
-    write(plan, 0, [began_ms + 100, began_ms + 101])
-    delete_records(plan, 11)
+    for place, first in ((0, 11), (1, 17)):
+        write(plan, place, [began_ms + 100, began_ms + 101, began_ms + 102])
+        delete_records(plan, first, place)
     [shown] = headrace("merger", "list", code=3)["mergers"]
-    [refused] = {partition["refused"] for partition in shown["partitions"]} - {""}
-    assert "1 offsets are lost, 10 to 10" in refused
-    accepted = output("merger", "accept", name, f"{name}.waw/0", "--project", tmp_path)
-    assert "continues at offset 11" in accepted
-    headrace("merger", "accept", name, f"{name}.waw/0", code=3)
+    refused = {partition["partition"]: partition["refused"] for partition in shown["partitions"]}
+    assert "1 offsets are lost, 10 to 10" in refused[f"{name}.waw/0"]
+    assert "2 offsets are lost, 15 to 16" in refused[f"{name}.par/0"]
+    # In any order, each once.
+    for source, first in (("par", 17), ("waw", 11)):
+        accepted = output("merger", "accept", name, f"{name}.{source}/0", "--project", tmp_path)
+        assert f"continues at offset {first}" in accepted
+        headrace("merger", "accept", name, f"{name}.{source}/0", code=3)
     headrace("merger", "list")

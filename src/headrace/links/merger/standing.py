@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from headrace.errors import LinkNotRefusedError, RefusedError, TopicMissingError
+from headrace.errors import LinkNotRefusedError, TopicMissingError
 from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.offsets import commit, committed, earliest_offsets, latest_offsets
 from headrace.kafka.group.groups import describe_group
@@ -21,7 +21,7 @@ from headrace.links.merger.declaration import Merger
 from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.links.merger.positions.last_records import last_times
 from headrace.links.merger.positions.position import InputPosition, committed_offset, positions_of
-from headrace.links.merger.positions.starts import find_loss, find_starts
+from headrace.links.merger.positions.starts import MergerStarts, find_loss, find_starts
 from headrace.links.merger.status import MergerStatus
 from headrace.links.standing import LinkedPartition, Standing
 from headrace.links.status import refused_now
@@ -84,17 +84,19 @@ def merger_standing(project: LoadedProject, merger: Merger) -> Standing:
         and source.partition < topic.partitions
         and source.partition not in topic.leaderless
     ]
-    known, refused = _positions_and_refused(plan, outputs, led)
+    known, starts = _positions_and_starts(plan, outputs, led)
     ends = {source: end for source, (end, _) in latest_offsets(plan.config, led).items()}
     firsts = earliest_offsets(plan.config, led)
     reasons = refused_now(StatusFolder(project.settings.state, MergerStatus), merger.name)
-    reasons |= {output.path: str(refusal) for output, refusal in refused.items()}
+    reasons |= {output.path: str(refusal) for output, refusal in starts.refused.items()}
+    # An input that has lost nothing shows what holds up its partition.
+    reasons |= {source.path: str(loss.error(plan)) for source, loss in starts.losses.items()}
     partitions = tuple(
         _merged(
             source,
             known.get(source),
             (firsts.get(source, 0), ends.get(source)),
-            reasons.get(output.path, ""),
+            reasons.get(source.path) or reasons.get(output.path, ""),
         )
         for output in outputs
         for source in plan.inputs_of(output)
@@ -103,10 +105,10 @@ def merger_standing(project: LoadedProject, merger: Merger) -> Standing:
     return Standing("merger", merger.name, {"target": plan.target}, partitions, group)
 
 
-def _positions_and_refused(
+def _positions_and_starts(
     plan: MergerPlan, outputs: Sequence[TopicPartition], sources: Sequence[TopicPartition]
-) -> tuple[Mapping[TopicPartition, InputPosition | None], Mapping[TopicPartition, RefusedError]]:
-    """Returns the committed positions, and why a merger could not start from them, by output.
+) -> tuple[Mapping[TopicPartition, InputPosition | None], MergerStarts]:
+    """Returns the committed positions, and where a merger would start from them.
 
     Records that an instance writes meanwhile are beyond the positions before its commit, and look
     like foreign ones. So where an output is refused, positions that have changed are read again,
@@ -114,13 +116,13 @@ def _positions_and_refused(
     """
     offsets = committed(plan.config, plan.group, sources)
     for _ in range(_MAX_READS):
-        known, refused = positions_of(offsets), find_starts(plan, outputs, offsets).refused
-        if not refused:
+        known, starts = positions_of(offsets), find_starts(plan, outputs, offsets)
+        if not starts.refused:
             break
         offsets = committed(plan.config, plan.group, sources)
         if positions_of(offsets) == known:
             break
-    return known, refused
+    return known, starts
 
 
 def _merged(
@@ -153,8 +155,8 @@ def accept_loss(project: LoadedProject, merger: Merger, partition: TopicPartitio
     refuse_running("merger", merger.name, plan.config, plan.group)
     output = TopicPartition(plan.target, partition.partition)
     offsets = committed(plan.config, plan.group, plan.inputs_of(output))
-    loss = find_loss(plan, output, offsets)
-    if loss is None or loss.source != partition:
+    loss = find_loss(plan, partition, offsets)
+    if loss is None:
         raise LinkNotRefusedError(*plan.named(partition))
     live = describe(plan.config, [partition.topic, plan.target])
     range_ = AcceptedRange(

@@ -127,7 +127,8 @@ def test_a_source_that_lacks_what_comes_next_holds_up_its_partition_alone(
     assert isinstance(refusal, LinkLossError)
     assert (refusal.code, refusal.partition) == ("MERGER_LOSS", "there/1")
     assert reason in str(refusal)
-    loss = find_loss(PLAN, ONE, broker.committed())
+    loss = find_loss(PLAN, LOST, broker.committed())
+    assert find_loss(PLAN, TopicPartition("here", 1), broker.committed()) is None
     assert (loss.source, loss.next_offset, loss.accepted.offset) == (LOST, 8, accepted)
 
 
@@ -135,7 +136,7 @@ def test_a_source_that_was_made_again_is_refused_from_its_first_record(broker):
     broker.topics["there"] = LiveTopic("there", "another-id", 2, 1)
     found = broker.find_starts()
     assert {type(refusal) for refusal in found.refused.values()} == {LinkLossError}
-    assert find_loss(PLAN, ONE, broker.committed()).accepted.offset == 0
+    assert find_loss(PLAN, LOST, broker.committed()).accepted.offset == 0
 
 
 @pytest.mark.parametrize("topic", ["here", "there", "merged", "late"])
@@ -156,7 +157,7 @@ def test_a_topic_that_does_not_exist_is_named(broker, topic):
     found = broker.find_starts()
     assert {refusal.partition for refusal in found.refused.values()} == {f"{topic}/0", f"{topic}/1"}
     with pytest.raises(LinkNoPartitionError):
-        find_loss(PLAN, ZERO, broker.committed())
+        find_loss(PLAN, HERE, broker.committed())
 
 
 @pytest.mark.parametrize("topic", ["here", "there", "merged", "late"])
@@ -191,9 +192,7 @@ def test_what_an_input_has_before_the_last_record_of_the_target_is_late_once_its
     monkeypatch.setattr(starts, "last_times", lambda *_: {ZERO: 1_000})
     monkeypatch.setattr(losses, "offsets_since", lambda *_: {HERE: 3})
     committed = dict.fromkeys(PLAN.inputs_of(ZERO))
-    while loss := find_loss(PLAN, ZERO, offsets_of(committed)):
-        committed[loss.source] = loss.accepted
-    output = output_of(committed)
+    output = output_of(accept(committed, PLAN.inputs_of(ZERO)))
     records = [(1_000, 0, 3, MESSAGE), (999, 0, 4, MESSAGE), (1_001, 0, 5, MESSAGE)]
     assert output.put(0, records, 2_000) == [Written(records[1], LATE)]
     output.inputs[1].clock.is_idle = True
@@ -205,11 +204,35 @@ def test_what_a_recreated_topic_has_before_the_last_record_of_the_target_is_late
         broker.topics[name] = LiveTopic(name, "another-id", 2, 1)
     written = WrittenTo(1_000, 1)
     committed = dict.fromkeys(PLAN.inputs_of(ZERO), replace(EIGHT, written=written))
-    while loss := find_loss(PLAN, ZERO, offsets_of(committed)):
-        committed[loss.source] = loss.accepted
-    output = output_of(committed)
+    output = output_of(accept(committed, PLAN.inputs_of(ZERO)))
     records = [(999, 1, 0, MESSAGE), (1_000, 1, 1, MESSAGE)]
     assert output.put(1, records, 2_000) == [Written(records[0], LATE)]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("lose", ["records", "topics", "positions"])
+def test_each_input_has_its_own_loss_and_they_are_accepted_in_any_order(
+    broker, lose, order, monkeypatch
+):
+    inputs = PLAN.inputs_of(ZERO)
+    committed = dict.fromkeys(inputs, None if lose == "positions" else EIGHT)
+    if lose == "topics":
+        broker.topics |= {name: LiveTopic(name, "another-id", 2, 1) for name in SOURCES}
+    broker.firsts = dict(zip(inputs, (9, 10), strict=True))
+    monkeypatch.setattr(starts, "last_times", lambda *_: {ZERO: 1_000})
+    monkeypatch.setattr(losses, "offsets_since", lambda *_: broker.firsts)
+    found = find_starts(PLAN, [ZERO], offsets_of(committed))
+    assert {source: loss.accepted.offset for source, loss in found.losses.items()} == broker.firsts
+    assert found.refused[ZERO].partition == inputs[0].path
+    accept(committed, [inputs[place] for place in order])
+    assert find_starts(PLAN, [ZERO], offsets_of(committed)).refused == {}
+
+
+def accept(committed, sources):
+    """Accepts what inputs have lost, one after the other."""
+    for source in sources:
+        committed[source] = find_loss(PLAN, source, offsets_of(committed)).accepted
+    return committed
 
 
 def offsets_of(committed):

@@ -52,7 +52,7 @@ def find_losses(
     logs: Mapping[TopicPartition, LogState],
     written_to: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, SourceLoss]:
-    """Returns, by output, what its first input that has lost records has lost.
+    """Returns what each input that has lost records has lost, in the order of ``positions``.
 
     Args:
         plan: of the merger.
@@ -78,7 +78,7 @@ def find_losses(
             else:
                 loss = _without_position(plan, source, start, log, written_to.get(output))
             if loss is not None:
-                losses.setdefault(output, loss)
+                losses[source] = loss
     return losses
 
 

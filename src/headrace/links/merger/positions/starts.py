@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import confluent_kafka
 
@@ -22,11 +22,22 @@ from headrace.links.starts import Starts
 from headrace.model import TopicPartition
 
 
+@dataclass(frozen=True, slots=True)
+class MergerStarts(Starts[OutputPosition]):
+    """Where outputs continue; one is refused with the first loss of its inputs.
+
+    Attributes:
+        losses: of each input that has lost records.
+    """
+
+    losses: Mapping[TopicPartition, SourceLoss]
+
+
 def find_starts(
     plan: MergerPlan,
     outputs: Collection[TopicPartition],
     committed: Iterable[confluent_kafka.TopicPartition],
-) -> Starts[OutputPosition]:
+) -> MergerStarts:
     """Returns where outputs continue.
 
     Args:
@@ -42,32 +53,39 @@ def find_starts(
     unready = {output: _unready(plan, output, topics) for output in outputs}
     ready = [output for output, refusal in unready.items() if refusal is None]
     positions, losses = _positions_and_losses(plan, ready, positions_of(committed), topics)
-    return Starts(
-        {output: at for output, at in positions.items() if output not in losses},
-        {output: refusal for output, refusal in unready.items() if refusal is not None}
-        | {output: loss.error(plan) for output, loss in losses.items()},
+    refused = {output: refusal for output, refusal in unready.items() if refusal is not None}
+    for source, loss in losses.items():
+        refused.setdefault(TopicPartition(plan.target, source.partition), loss.error(plan))
+    return MergerStarts(
+        {output: at for output, at in positions.items() if output not in refused},
+        refused,
         frozenset(),
+        losses,
     )
 
 
 def find_loss(
     plan: MergerPlan,
-    output: TopicPartition,
+    source: TopicPartition,
     committed: Iterable[confluent_kafka.TopicPartition],
 ) -> SourceLoss | None:
-    """Returns what the first source of an output that has lost records has lost.
+    """Returns what an input has lost; ``None``: nothing.
+
+    Args:
+        plan: of the merger.
+        source: the input.
+        committed: offsets of all inputs of its output; negative where nothing is committed.
 
     Raises:
         LinkNoPartitionError, LinkNoLeaderError: if the output can't be read or written at all.
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
     """
-    topics = describe(plan.config, {*plan.topics, plan.target, plan.late})
-    refusal = _unready(plan, output, topics)
-    if refusal is not None:
-        raise refusal
-    _, losses = _positions_and_losses(plan, [output], positions_of(committed), topics)
-    return losses.get(output)
+    output = TopicPartition(plan.target, source.partition)
+    starts = find_starts(plan, [output], committed)
+    if output in starts.refused and not starts.losses:
+        raise starts.refused[output]
+    return starts.losses.get(source)
 
 
 def _positions_and_losses(
