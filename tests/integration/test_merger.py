@@ -19,12 +19,14 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 from headrace.errors import LinkLossError, LinkNoPartitionError, LinkRecordError
 from headrace.kafka.client.admin_requests import admin_request
 from headrace.kafka.client.clients import client_config, connected_producer, consumer
-from headrace.kafka.client.offsets import committed
+from headrace.kafka.client.offsets import commit, committed
 from headrace.kafka.origin import ORIGIN
 from headrace.links.merger import standing as mergers
 from headrace.links.merger.instance import MergerInstance
 from headrace.links.merger.merging import LATE_HEADER, MergerCarrier
 from headrace.links.merger.plan import ClockSource, MergerPlan
+from headrace.links.merger.positions.position import committed_offset
+from headrace.links.merger.positions.starts import find_loss
 from headrace.links.mirror.instance import MirrorInstance
 from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.site_times import SITE_TIMES, ensure_site_times, site_time_key
@@ -363,6 +365,30 @@ def test_without_positions_a_target_with_records_is_refused(plan, began_ms):
     assert "no position is committed" in str(refusal)
     assert (refusal.next_offset, refusal.accepted_offset) == (0, 9)
     assert len(times(merged)) == 10
+
+
+def test_after_accepted_losses_of_positions_the_target_stays_in_order(plan, began_ms):
+    """What sorts before its last record is late; that of just the last time is merged again."""
+    merged = plan(BY_CLOCK, BY_CLOCK, allowed_lateness_ms=1_000)
+    write(merged, 0, [began_ms + t for t in (100, 300, 250, 280)])
+    write(merged, 1, [began_ms + t for t in (150, 260, 170)])
+    with Running(merged) as running:
+        running.until(lambda status: status.records == 7)
+    before = [began_ms + t for t in (100, 150, 170, 250, 260, 280, 300)]
+    assert times(merged) == before
+    group = merged.group
+    admin_request(
+        merged.config, lambda admin: admin.delete_consumer_groups([group])[group].result()
+    )
+    inputs = merged.inputs_of(TopicPartition(merged.target, 0))
+    for source in inputs:
+        loss = find_loss(merged, source, committed(merged.config, group, inputs))
+        commit(merged.config, group, [committed_offset(source, loss.accepted)])
+    write(merged, 0, [began_ms + 400])
+    write(merged, 1, [began_ms + 410])
+    with Running(merged) as running:
+        running.until(lambda status: (status.records, status.late) == (3, 2))
+    assert times(merged) == [*before, *(began_ms + t for t in (300, 400, 410))]
 
 
 def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
