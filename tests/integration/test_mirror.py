@@ -23,6 +23,7 @@ from headrace.kafka.client.admin_requests import admin, describe
 from headrace.kafka.client.broker_errors import TIMES_AHEAD
 from headrace.kafka.client.clients import client_config, connected_producer, consumer
 from headrace.kafka.client.offsets import group_offsets
+from headrace.kafka.group import group_member
 from headrace.kafka.group.groups import describe_group
 from headrace.kafka.origin import ORIGIN
 from headrace.kafka.write.record import ProducerRecord
@@ -307,6 +308,21 @@ def test_a_topic_that_is_made_again_while_it_is_mirrored_is_refused(link, source
         refused = running.refused[TopicPartition(name, 0)]
     assert refused.code == "MIRROR_RECREATED"
     assert numbers(target, link) == list(range(10))
+
+
+def test_a_copy_that_is_recreated_while_it_is_mirrored_is_filled_from_the_start(
+    link, source, target, monkeypatch
+):
+    """It ends if it learns of the deletion before the copy is there again."""
+    monkeypatch.setitem(group_member._CONFIG, "topic.metadata.refresh.interval.ms", "600000")
+    [(name, copy)] = link.copies.items()
+    write(source, name, range(10))
+    with Running(link, OFTEN) as running:
+        running.until(lambda progress: progress.moved["records"] == 10)
+        recreate(target, copy)
+        write(source, name, range(10, 15))
+        running.until(lambda progress: progress.moved["records"] == 25)
+    assert numbers(target, link) == list(range(15))
 
 
 @pytest.mark.parametrize("freezes", [BEFORE_METADATA, BEFORE_OFFSETS])

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import confluent_kafka
 from confluent_kafka import KafkaException
 
-from headrace.errors import BrokerUnreachableError, LinkRecordError, RefusedError
+from headrace.errors import BrokerUnreachableError, LinkRecordError, RefusedError, TopicMissingError
 from headrace.kafka.client.broker_errors import Meaning, meaning
 from headrace.kafka.client.lost_brokers import BrokersLostError
 from headrace.kafka.group.group_member import GroupMember, NoMemberError
@@ -93,10 +93,11 @@ class Carrier(Protocol[NewStart]):
             TransactionFencedError: if another instance has the partitions, or the transaction took
                 longer than ten seconds.
             RejectedBatchError: if the target has refused records.
-            SourceChangedError: if a topic was deleted or recreated since its records were read.
+            SourceChangedError: if a topic of a source was deleted or recreated since its records
+                were read, or one of the target since the carrier was created.
             AuthorizationError: if an ACL is missing at a site.
             SinkError: if the target takes no records of a topic.
-            BrokerUnreachableError: if the source's brokers do not answer.
+            BrokerUnreachableError: if the brokers of a site do not answer.
         """
 
     def check_topics(self) -> None:
@@ -104,8 +105,8 @@ class Carrier(Protocol[NewStart]):
 
         Raises:
             SourceChangedError: if one was deleted or recreated.
-            AuthorizationError: if an ACL is missing at the source.
-            BrokerUnreachableError: if the source's brokers do not answer.
+            AuthorizationError: if an ACL is missing at a site.
+            BrokerUnreachableError: if the brokers of a site do not answer.
         """
 
     def close(self) -> None:
@@ -296,7 +297,7 @@ class LinkInstance(Generic[Start]):
         try:
             with naming_site(self._target.site):
                 hanging = self._hanging.find(self.progress.partitions | unknown)
-        except BrokerUnreachableError:  # the carrier says so
+        except (BrokerUnreachableError, TopicMissingError):  # the carrier says so
             return
         except KafkaException as error:
             if meaning(error.args[0]) in _WAITED_FOR:
@@ -339,7 +340,11 @@ class LinkInstance(Generic[Start]):
             self._note_unknown(error)
             return
         self._unknown_since = None
-        starts = self._refused_records.left_out_of(self._policy.starts(self._waiting, committed))
+        try:
+            starts = self._policy.starts(self._waiting, committed)
+        except TopicMissingError as error:  # deleted between two of its requests
+            raise SourceChangedError(str(error)) from error
+        starts = self._refused_records.left_out_of(starts)
         if starts.positions:
             self.carrier.add(starts.positions)
         self._waiting = {*starts.refused, *starts.awaited}

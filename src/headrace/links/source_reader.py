@@ -9,14 +9,13 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
-from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client.clients import ClientConfig, consumer
 from headrace.kafka.client.lost_brokers import IdleCheck
 from headrace.kafka.client.partitions import client_partition, client_partitions
 from headrace.kafka.read.log_cuts import Seen
 from headrace.kafka.read.resume import SourceChangedError
-from headrace.links.target import naming_site
+from headrace.links.target import check_topic_ids, naming_site
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 
@@ -112,19 +111,12 @@ class SourceReader:
     def check_topics(self, ids: Collection[tuple[str, str]]) -> None:
         """Checks that topics, by their names, have the ids that positions belong to.
 
-        The client may not notice that an idle topic was deleted.
-
         Raises:
             SourceChangedError: if one was deleted or recreated.
             AuthorizationError: if an ACL is missing.
             BrokerUnreachableError: if the brokers do not answer.
         """
-        with naming_site(self._site):
-            topics = describe(self._config, {name for name, _ in ids})
-        for name, topic_id in ids:
-            topic = topics.get(name)
-            if topic is None or topic.topic_id != topic_id:
-                raise SourceChangedError(f"topic {name} was deleted or recreated")
+        check_topic_ids(self._config, self._site, ids)
 
     def close(self) -> None:
         """Closes the consumer."""

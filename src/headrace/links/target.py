@@ -1,13 +1,15 @@
-"""The target of mirrors and mergers, and the names of sites and records in errors of links."""
+"""The target of mirrors and mergers, names of sites in errors of links, and ids of topics."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError, LinkRecordError
+from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.read.resume import SourceChangedError
 from headrace.model import TopicPartition
 
 
@@ -72,3 +74,21 @@ def naming_site(site: str) -> Iterator[None]:
             raise
         resource = f"{error.resource} at site {site}"
         raise AuthorizationError(error.operation, resource, error.principal) from error
+
+
+def check_topic_ids(config: ClientConfig, site: str, ids: Collection[tuple[str, str]]) -> None:
+    """Checks with one request that topics, by their names, have the ids they had.
+
+    Clients may not notice that a topic was deleted and recreated.
+
+    Raises:
+        SourceChangedError: if one was deleted or recreated.
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    with naming_site(site):
+        topics = describe(config, {name for name, _ in ids})
+    for name, topic_id in ids:
+        topic = topics.get(name)
+        if topic is None or topic.topic_id != topic_id:
+            raise SourceChangedError(f"topic {name} was deleted or recreated")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError
+from headrace.kafka.client.admin_requests import topic_ids
 from headrace.kafka.client.broker_errors import (
     forbidden,
     is_final_for_topic,
@@ -17,7 +19,7 @@ from headrace.kafka.client.broker_errors import (
 )
 from headrace.kafka.write.failures import failure
 from headrace.kafka.write.transactions import TransactionUnsettledError, TransactionWriter
-from headrace.links.target import LinkTarget, Rejection, naming_site
+from headrace.links.target import LinkTarget, Rejection, check_topic_ids, naming_site
 from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
@@ -79,7 +81,7 @@ class LinkWriter(TransactionWriter):
         one_by_one: send each record in a batch of its own, so that a refusal names the record.
 
     Raises:
-        TransactionUnsettledError: if the target's brokers do not answer.
+        TransactionUnsettledError, BrokerUnreachableError: if the target's brokers do not answer.
         AuthorizationError: if an ACL is missing.
     """
 
@@ -96,6 +98,22 @@ class LinkWriter(TransactionWriter):
         }
         tuning = _WRITING | (_ONE_BY_ONE if one_by_one else {}) | own
         super().__init__(config, tuning, TRANSACTION_SECONDS)
+        # Before positions are fetched: those are of topics that have these ids, or are refused.
+        with naming_site(target.site):
+            self._topic_ids = topic_ids(target.config, target.topics)
+
+    def check_topics(self, topics: Collection[str]) -> None:
+        """Checks that topics of the target are those that were there when the writer was created.
+
+        A position that is committed for a topic that was recreated would skip all records before.
+
+        Raises:
+            SourceChangedError: if one was deleted or recreated.
+            AuthorizationError: if an ACL is missing.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        ids = {(topic, self._topic_ids.get(topic, "")) for topic in topics}
+        check_topic_ids(self._target.config, self._target.site, ids)
 
     def send(
         self, source: TopicPartition, target: TopicPartition, message: Any, headers: list[Any]
@@ -226,7 +244,7 @@ def end_transaction(target: LinkTarget, transactional_id: str) -> None:
     """Ends the open transaction of a writer: commits it if its commit was sent, else aborts it.
 
     Raises:
-        TransactionUnsettledError: if the target's brokers do not answer.
+        TransactionUnsettledError, BrokerUnreachableError: if the target's brokers do not answer.
         AuthorizationError: if an ACL is missing.
     """
     LinkWriter(target, transactional_id).close()

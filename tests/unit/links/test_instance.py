@@ -11,7 +11,12 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import BrokerUnreachableError, LinkNoPartitionError, LinkRecordError
+from headrace.errors import (
+    BrokerUnreachableError,
+    LinkNoPartitionError,
+    LinkRecordError,
+    TopicMissingError,
+)
 from headrace.kafka.read.resume import Position
 from headrace.kafka.write.transactions import TransactionUnsettledError
 from headrace.links import instance as instance_module
@@ -37,13 +42,13 @@ class World:
     def __init__(self):
         self.calls, self.copies, self.rejections, self.ids = [], [], [], []
         self.added = []  # partitions, by copier
-        self.hanging = {}
+        self.hanging, self.missing = {}, False
         self.away, self.away_at_start = None, []
         self.starts = Starts({SOURCE: Position(0)}, {}, frozenset())
 
-    def member(self, config, group, topics, *, on_assigned, on_revoked, **_):
+    def member(self, config, group, topics, *, on_assigned, on_revoked, on_lost):
         self.client_id = config["client.id"]
-        self.assign, self.revoke = on_assigned, on_revoked
+        self.assign, self.revoke, self.lose = on_assigned, on_revoked, on_lost
         return SimpleNamespace(
             poll=lambda: None,
             committed=self.committed,
@@ -82,6 +87,11 @@ class World:
         if self.away:
             raise self.away
 
+    def find_hanging(self, _):
+        if self.missing:
+            raise TopicMissingError("waw.a")
+        return self.hanging
+
     def copy(self, _):
         act = self.copies.pop(0)
         if isinstance(act, Exception):
@@ -103,7 +113,7 @@ def world(monkeypatch):
     monkeypatch.setattr(
         instance_module,
         "HangingTransactions",
-        lambda _: SimpleNamespace(find=lambda _: made.hanging),
+        lambda _: SimpleNamespace(find=made.find_hanging),
     )
     monkeypatch.setattr(mirror_module, "MirrorCarrier", made.copier)
     monkeypatch.setattr(mirror_module, "find_starts", made.find_starts)
@@ -247,6 +257,21 @@ def test_a_partition_that_waits_is_looked_at_again(world):
 def test_a_member_has_the_name_of_its_process(world):
     run(world)
     assert world.client_id == instance_module.process_name()
+
+
+def test_a_topic_that_is_deleted_while_positions_are_looked_for_is_looked_for_again(world):
+    world.away_at_start = [TopicMissingError("waw.a")]
+    assert run(world, lambda: None).restarts == 1
+    assert world.calls.count("find starts") == 2
+
+
+def test_a_topic_that_is_deleted_while_transactions_are_looked_for_does_not_end_it(world):
+    world.missing = True
+    instance = MirrorInstance(replace(LINK, commit_seconds=0.0), CHECKING)
+    world.copies = [lambda: None, instance.stop]
+    world.assign({COPY})
+    instance.run(lambda _: None)
+    assert instance.progress.restarts == 0
 
 
 def test_an_instance_says_that_it_waits_for_a_site_until_it_answers(world):

@@ -8,8 +8,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError, LinkRecordError
 from headrace.kafka.client import broker_errors
+from headrace.kafka.client.admin_requests import LiveTopic
+from headrace.kafka.read.resume import SourceChangedError
 from headrace.kafka.write import transactions
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
+from headrace.links import target as target_module
 from headrace.links import writing
 from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.target import Rejection
@@ -59,6 +62,7 @@ class Message:
 def client(monkeypatch):
     made = Producer()
     monkeypatch.setattr(transactions, "connected_producer", lambda *_: made)
+    monkeypatch.setattr(writing, "topic_ids", lambda *_: {"waw.a": "id"})
     return made
 
 
@@ -239,6 +243,19 @@ def test_offsets_are_sent_a_thousand_in_a_request(client):
     assert list(map(len, sent)) == [1_000, 1_000, 500]
     assert [offset for part in sent for offset in part] == offsets
     assert client.calls[-1][0] == "commit_transaction"
+
+
+@pytest.mark.usefixtures("client")
+@pytest.mark.parametrize("live", [{}, {"waw.a": LiveTopic("waw.a", "other", 1, 1)}])
+def test_a_topic_of_the_target_that_was_recreated_since_its_start_is_noticed(monkeypatch, live):
+    writer = LinkWriter(MIRROR, "id")
+    monkeypatch.setattr(
+        target_module, "describe", lambda *_: {"waw.a": LiveTopic("waw.a", "id", 1, 1)}
+    )
+    writer.check_topics(["waw.a"])
+    monkeypatch.setattr(target_module, "describe", lambda *_: live)
+    with pytest.raises(SourceChangedError, match=r"waw\.a was deleted or recreated"):
+        writer.check_topics(["waw.a"])
 
 
 def test_a_member_that_was_put_out_is_fenced(client):

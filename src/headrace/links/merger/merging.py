@@ -71,7 +71,7 @@ class MergerCarrier(Carrier[OutputPosition]):
         min_waiting_records: the share of an input is at least this.
 
     Raises:
-        TransactionUnsettledError: if the brokers do not answer.
+        TransactionUnsettledError, BrokerUnreachableError: if the brokers do not answer.
         AuthorizationError: if an ACL is missing.
     """
 
@@ -353,3 +353,4 @@ class MergerCarrier(Carrier[OutputPosition]):
         self._reader.check_topics(
             {(at.source.topic, at.start.topics[at.source.topic]) for at in inputs}
         )
+        self._writer.check_topics([self._plan.target])

@@ -72,7 +72,7 @@ class MirrorCarrier(Carrier[Position]):
             record is sent in a batch of its own.
 
     Raises:
-        TransactionUnsettledError: if the target's brokers do not answer.
+        TransactionUnsettledError, BrokerUnreachableError: if the target's brokers do not answer.
         AuthorizationError: if an ACL is missing at the target.
     """
 
@@ -161,8 +161,10 @@ class MirrorCarrier(Carrier[Position]):
         self._writer.begin()  # also for offsets alone: at the start, and after loops
         self._writer.flush()
         # Between its read and this commit a topic may have been recreated: the offsets of the old
-        # one would be committed, and records of the new one skipped.
+        # one would be committed, and records of the new one skipped; or a new copy would lack what
+        # the old one had.
         self._reader.check_topics({(at.source.topic, at.topic_id) for at in moved})
+        self._writer.check_topics({at.copy.topic for at in moved})
         offsets = [client_partition(at.copy, at.next, at.position.metadata) for at in moved]
         self._writer.commit(offsets, group)
         for partition in moved:
@@ -173,6 +175,7 @@ class MirrorCarrier(Carrier[Position]):
     def check_topics(self) -> None:
         partitions = self._partitions.values()
         self._reader.check_topics({(at.source.topic, at.topic_id) for at in partitions})
+        self._writer.check_topics({at.copy.topic for at in partitions})
 
     def close(self) -> None:
         if self._source_ends is not None:

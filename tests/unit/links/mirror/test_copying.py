@@ -13,6 +13,7 @@ from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.origin import ORIGIN
 from headrace.kafka.read.resume import Position, SourceChangedError
 from headrace.links import source_reader
+from headrace.links import target as target_module
 from headrace.links.mirror import copying
 from headrace.links.mirror.copying import MirrorCarrier
 from headrace.links.mirror.plan import MirrorPlan
@@ -46,7 +47,7 @@ class Fakes:
     def __init__(self):
         self.messages, self.sent, self.committed, self.assigned = [], [], [], []
         self.config, self.end, self.topic_id = {}, 20, "id"
-        self.one_by_one, self.told = None, []
+        self.one_by_one, self.told, self.copy_is_recreated = None, [], False
 
     def consumer(self, config, _, tuning):
         self.config = config | tuning
@@ -74,7 +75,13 @@ class Fakes:
             flush=lambda: None,
             close=lambda: None,
             commit=lambda offsets, _: self.committed.append(offsets),
+            check_topics=self.check_copies,
         )
+
+    def check_copies(self, topics):
+        assert set(topics) <= {"waw.a"}
+        if topics and self.copy_is_recreated:
+            raise SourceChangedError
 
     def describe(self, *_):
         return {"a": LiveTopic("a", self.topic_id, 1, 1)} if self.topic_id else {}
@@ -85,7 +92,7 @@ def fakes(monkeypatch):
     made = Fakes()
     monkeypatch.setattr(source_reader, "consumer", made.consumer)
     monkeypatch.setattr(copying, "LinkWriter", made.writer)
-    monkeypatch.setattr(source_reader, "describe", made.describe)
+    monkeypatch.setattr(target_module, "describe", made.describe)
     return made
 
 
@@ -156,6 +163,18 @@ def test_a_topic_that_was_deleted_is_noticed_without_a_record(fakes, topic_id):
     fakes.topic_id = topic_id
     with pytest.raises(SourceChangedError):
         copier.check_topics()
+
+
+def test_nothing_is_committed_into_a_copy_that_was_recreated(fakes):
+    fakes.messages = [Message(5)]
+    copier = copier_from(Position(5, "id"))
+    copier.move(0)
+    fakes.copy_is_recreated = True
+    with pytest.raises(SourceChangedError):
+        copier.commit(None)
+    with pytest.raises(SourceChangedError):
+        copier.check_topics()
+    assert fakes.committed == []
 
 
 @pytest.mark.parametrize(("end", "lag"), [(20, 14), (OFFSET_INVALID, None), (None, None), (3, 0)])

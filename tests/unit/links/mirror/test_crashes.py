@@ -8,6 +8,7 @@ import pytest
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.read.resume import Position
 from headrace.links import source_reader
+from headrace.links import target as target_module
 from headrace.links.mirror import copying
 from headrace.links.mirror.copying import MirrorCarrier
 from headrace.links.mirror.plan import MirrorPlan
@@ -70,7 +71,12 @@ class Sites:
             self.step()  # the answer is lost
 
         return SimpleNamespace(
-            send=send, commit=commit, begin=self.step, flush=self.step, poll=lambda: None
+            send=send,
+            commit=commit,
+            begin=self.step,
+            flush=self.step,
+            poll=lambda: None,
+            check_topics=self.step,
         )
 
     def run(self):
@@ -104,7 +110,7 @@ def sites(monkeypatch):
         made = Sites(steps)
         monkeypatch.setattr(source_reader, "consumer", made.consumer)
         monkeypatch.setattr(copying, "LinkWriter", made.writer)
-        monkeypatch.setattr(source_reader, "describe", lambda *_: {"a": LiveTopic("a", "id", 1, 1)})
+        monkeypatch.setattr(target_module, "describe", lambda *_: {"a": LiveTopic("a", "id", 1, 1)})
         return made
 
     return make
