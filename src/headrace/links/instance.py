@@ -32,6 +32,7 @@ from headrace.service.status import State
 _LOG = logging.getLogger("headrace.links")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _WAITED_FOR = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.REBALANCING})
+_NO_POSITIONS = "the target does not report committed offsets"
 NewStart = TypeVar("NewStart", contravariant=True)  # noqa: PLC0105 - as typing's own names
 
 
@@ -205,6 +206,8 @@ class LinkInstance(Generic[Start]):
         self._start_at = 0.0
         self._unknown_since: float | None = None
         self._commit_at = self._check_at = self._look_for_hanging_at = 0.0
+        # The first assignment usually comes within seconds.
+        self._look_for_brokers_at = time.monotonic() + timing.check_seconds / 2
         self._member = GroupMember(
             {"client.id": process_name()} | dict(self._target.config),
             self._target.group,
@@ -246,6 +249,7 @@ class LinkInstance(Generic[Start]):
             self._member.poll()
         self._start_waiting()
         if self.carrier is None:
+            self._look_for_brokers()
             self._stopping.wait(self._timing.take_seconds)
             return
         try:
@@ -286,6 +290,23 @@ class LinkInstance(Generic[Start]):
                 if self._unknown_since is None:
                     self.progress.unreachable = ""
                 self._look_for_hanging()
+
+    def _look_for_brokers(self) -> None:
+        """Records whether the group's brokers answer, while it assigns no partitions."""
+        if self._waiting or time.monotonic() < self._look_for_brokers_at:
+            return
+        try:
+            with naming_site(self._target.site):
+                self._member.committed([TopicPartition(self._target.topics[0], 0)])
+        except KafkaException as error:
+            if meaning(error.args[0]) not in _WAITED_FOR:
+                raise
+            self.progress.unreachable = f"{_NO_POSITIONS}: {error}"
+            delay = self._timing.start_seconds
+        else:
+            self.progress.unreachable = ""
+            delay = self._timing.check_seconds
+        self._look_for_brokers_at = time.monotonic() + delay
 
     def _look_for_hanging(self) -> None:
         """Records transactions that stay open: readers of committed records get no error there."""
@@ -366,7 +387,7 @@ class LinkInstance(Generic[Start]):
     def _note_unknown(self, error: KafkaException) -> None:
         now = time.monotonic()
         self._unknown_since = self._unknown_since or now
-        self.progress.unreachable = f"the target does not report committed offsets: {error}"
+        self.progress.unreachable = f"{_NO_POSITIONS}: {error}"
         self._look_for_hanging()
         if now - self._unknown_since < self._timing.hung_seconds:
             _LOG.info("%s: cannot fetch committed offsets, retrying: %s", self._target.name, error)
@@ -436,6 +457,9 @@ class LinkInstance(Generic[Start]):
         self.progress.restarts += 1
         if isinstance(why, BrokerUnreachableError):
             self.progress.unreachable = str(why)
+        if isinstance(why, TransactionUnsettledError):
+            self.progress.unreachable = f"the target does not end a transaction: {why}"
+        self._look_for_brokers_at = 0.0
         if isinstance(why, RejectedBatchError):
             self._rejections = (self._rejections or {}) | why.records
         self._waiting |= self.progress.partitions  # before they are cleared with the carrier

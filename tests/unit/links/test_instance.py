@@ -302,6 +302,54 @@ def test_an_instance_waits_for_a_site_that_is_away_when_it_begins(world):
     assert seen[-1] is State.RUNNING
 
 
+def test_an_instance_whose_brokers_hang_says_that_it_waits_until_they_answer(world, monkeypatch):
+    """Its session ends with them, so the group assigns it nothing that could fail."""
+    timed_out = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+    hanging, states = [], []
+
+    def committed(_):
+        if hanging:
+            raise hanging.pop()
+        return [confluent_kafka.TopicPartition("waw.a", 0, 5)]
+
+    def hang():
+        hanging.extend([timed_out, timed_out])
+        world.lose({COPY})
+
+    def observe(_):
+        states.append((seen.state, seen.reason))
+        if len(states) == 4:
+            world.assign({COPY})
+
+    monkeypatch.setattr(world, "committed", committed)
+    instance = MirrorInstance(LINK, AT_ONCE)
+    world.copies = [hang, instance.stop]
+    world.assign({COPY})
+    seen = instance.progress
+    instance.run(observe)
+    waits = (State.WAITING, f"the target does not report committed offsets: {timed_out}")
+    running = (State.RUNNING, "")
+    assert states == [running, waits, waits, running, running]
+
+
+def test_an_instance_whose_transaction_is_not_ended_says_that_it_waits(world, monkeypatch):
+    unsettled, states = TransactionUnsettledError("no answer"), []
+    answers = [unsettled, unsettled, None]
+
+    def end(*_):
+        if answer := answers.pop(0):
+            raise answer
+
+    monkeypatch.setattr(instance_module, "end_transaction", end)
+    instance = MirrorInstance(LINK, AT_ONCE)
+    world.copies = [unsettled, instance.stop]
+    world.assign({COPY})
+    seen = instance.progress
+    instance.run(lambda _: states.append((seen.state, seen.reason)))
+    waits = (State.WAITING, "the target does not end a transaction: no answer")
+    assert states == [waits, waits, waits, (State.RUNNING, "")]
+
+
 def test_an_instance_says_where_a_transaction_stops_readers(world):
     reasons = []
     instance = MirrorInstance(replace(LINK, commit_seconds=0.0), CHECKING)
