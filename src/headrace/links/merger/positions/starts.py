@@ -24,7 +24,7 @@ from headrace.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class MergerStarts(Starts[OutputPosition]):
-    """Where outputs continue; one is refused with the first loss of its inputs.
+    """Positions of outputs; an output is refused with the first loss of its inputs.
 
     Attributes:
         losses: of each input that has lost records.
