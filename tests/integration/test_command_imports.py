@@ -70,8 +70,8 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
         ("--help", set(), 95),
         ("query register --help", set(), 45),
         ("version", {"rich"}, 35),
-        ("check", {"msgspec", "rich"}, 140),
-        ("status", {"msgspec", "rich"} | CLIENT, 195),
+        ("check", {"msgspec", "rich"}, 145),
+        ("status", {"msgspec", "rich"} | CLIENT, 200),
         ("dead-letters list", {"msgspec", "rich"} | CLIENT, 200),
         ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 220),
         (
