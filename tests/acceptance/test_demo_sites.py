@@ -20,9 +20,10 @@ EXAMPLE = "ad_sites"
 
 @pytest.fixture
 def project(project: Path) -> Path:
-    """A copy of the example, beside the data of another one that it takes."""
-    data = Path("ad_serving", "data")
-    shutil.copytree(EXAMPLES / data, project.parent / data)
+    """A copy of the example, beside another one of which it takes the data and PostgreSQL."""
+    other = "ad_serving"
+    ignored = shutil.ignore_patterns(".headrace", "__pycache__")
+    shutil.copytree(EXAMPLES / other, project.parent / other, ignore=ignored)
     return project
 
 
