@@ -197,7 +197,7 @@ def test_a_missing_permission_is_named_until_the_end_is_reached(follow, caplog):
     follower = follow(given, lambda *_: None, on_ready=ended.set)
     wait_for(lambda: follower.failure)
     assert isinstance(follower.failure, AuthorizationError)
-    assert "operation 'READ', resource 'topic t'" in caplog.text
+    wait_for(lambda: "operation 'READ', resource 'topic t'" in caplog.text)
     given.append(End())
     assert ended.wait(LIMIT_SECONDS)
     assert follower.failure is None

@@ -34,8 +34,10 @@ from headrace.model import TopicPartition
 Result = TypeVar("Result")
 
 _GROUP_SLICE_SECONDS = 3.0
-# Without a session, its limit is how long a commit waits for the coordinator. A coordinator that
-# does not answer is asked twice, then a broker which one it is: within REQUEST_TIMEOUT_SECONDS.
+# A client asks a coordinator that does not answer again and again, and can ask the same broker
+# who coordinates. A new client asks a broker that has answered it, and may first need a login.
+_ATTEMPTS_OF_A_CLIENT = 2
+# Without a session, its limit is how long a commit waits for the coordinator.
 _OFFSETS_CLIENT = {"session.timeout.ms": "6000", "socket.timeout.ms": "4000"}
 
 
@@ -246,7 +248,7 @@ def _group_request(
     """Returns the result of a request to the coordinator of a group.
 
     The coordinator does not answer a client to which it forbids the group, so that a denial is
-    looked for after each attempt that was not answered.
+    looked for after each attempt that was not answered. After two of them the client is replaced.
 
     Raises:
         AuthorizationError: if the brokers forbid the group.
@@ -254,16 +256,20 @@ def _group_request(
     """
     deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
     log_in(config, deadline)
-    client = _group_client(os.getpid(), frozenset(config.items()), group)
     with needs(config, "READ", _topics(partitions)), needs(config, "READ", f"group {group}"):
+        attempts = 0
         while True:
+            attempts += 1
+            client = _group_client(os.getpid(), frozenset(config.items()), group)
             try:
                 return request_with_retry(config, client, request)
             except BrokerUnreachableError:
                 # A denied request is not answered, so it looks like an unreachable broker.
                 _check_allowed(client)
-                if time.monotonic() > deadline:
+                is_late = time.monotonic() > deadline
+                if is_late or attempts % _ATTEMPTS_OF_A_CLIENT == 0:
                     _group_client.cache_clear()  # it may have lost all brokers: see lost_brokers.py
+                if is_late:
                     raise
 
 

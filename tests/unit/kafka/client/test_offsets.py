@@ -74,14 +74,18 @@ def test_an_answer_without_an_offset_is_none_and_newer_metadata_is_fetched(monke
     assert len(refreshed) == 1
 
 
-def test_a_coordinator_that_stops_answering_is_given_up_for_its_successor():
-    """Its connection stays open, as that of a broker which is frozen or behind a dead switch."""
+@pytest.mark.parametrize("silent", [[2], [1, 2]])
+def test_a_coordinator_that_stops_answering_is_given_up_for_its_successor(silent):
+    """Its connection stays open, as that of a broker which is frozen or behind a dead switch.
+
+    It can also be the broker that a client asks who coordinates the group now.
+    """
     brokers, orders = MockBrokers(), TopicPartition("orders", 0)
     brokers.create("orders")
     brokers.coordinate("g", 2)
     commit_offsets(brokers.config, "g", {orders: 1})
     time.sleep(SETTLED_SECONDS)
-    brokers.answer_after(3_600_000, [2])
+    brokers.answer_after(3_600_000, silent)
     brokers.coordinate("g", 3)
     assert group_offsets(brokers.config, "g", [orders]) == {orders: 1}
 
