@@ -105,6 +105,10 @@ class EmbeddedCluster:
             layout = self._layout()
             self._bring_up(layout.brokers[node - 1 : node], layout)
 
+    def stop_broker(self, node: int) -> None:
+        """Stops one broker, which hands its partitions to others first; the others run on."""
+        self._process(node).stop(STOP_TIMEOUT)
+
     def stop(self) -> None:
         """Stops every broker, data kept; no-op when they are down."""
         stop_cluster(self._folder.parent)
