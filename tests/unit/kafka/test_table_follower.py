@@ -215,3 +215,9 @@ def test_a_topic_whose_end_is_not_reached_in_time_is_named(follow):
     follower = follow([], lambda *_: None)
     with pytest.raises(BrokerUnreachableError, match="t was not read to its end within 0"):
         follower.wait_ready(0.01)
+
+
+def test_a_topic_that_must_not_be_read_is_waited_for_no_longer(follow):
+    follower = follow([End(KafkaError.TOPIC_AUTHORIZATION_FAILED)], lambda *_: None)
+    with pytest.raises(AuthorizationError, match="operation 'READ', resource 'topic t'"):
+        follower.wait_ready(LIMIT_SECONDS)

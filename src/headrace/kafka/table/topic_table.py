@@ -46,7 +46,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import confluent_kafka
 from confluent_kafka import KafkaException
 
-from headrace.errors import BrokerUnreachableError
+from headrace.errors import AuthorizationError, BrokerUnreachableError
 from headrace.kafka.client.admin_requests import LiveTopic, describe
 from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client.clients import ClientConfig
@@ -71,6 +71,7 @@ _LOG = logging.getLogger("headrace.kafka")
 _MAX_TABLES = 16  # that a process holds
 _GROUP = "headrace.changelog"
 _WAITING = {"fetch.wait.max.ms": "100"}  # how soon the end is known to be the end
+_WAIT_SLICE_SECONDS = 0.5  # how soon a missing permission is noticed
 _SILENCE_SECONDS = 30.0
 _SETTLE_SECONDS = 120.0  # a transaction that was left open ends after a minute
 
@@ -350,11 +351,16 @@ class TableFollower:
         """Waits until the end was reached once.
 
         Raises:
+            AuthorizationError: if the brokers forbid to read the topic.
             BrokerUnreachableError: if the brokers do not answer within ``seconds``.
         """
-        if not self._ready.wait(seconds):
-            reason = f"{self._name} was not read to its end within {seconds:g} s"
-            raise BrokerUnreachableError(self._config.get("bootstrap.servers", ""), reason)
+        deadline = time.monotonic() + seconds
+        while not self._ready.wait(_WAIT_SLICE_SECONDS):
+            if isinstance(self.failure, AuthorizationError):
+                raise self.failure
+            if time.monotonic() > deadline:
+                reason = f"{self._name} was not read to its end within {seconds:g} s"
+                raise BrokerUnreachableError(self._config.get("bootstrap.servers", ""), reason)
 
     def compare(self, live: LiveTopic) -> None:
         """Starts at the first offset again if the topic is not the one that is followed.

@@ -38,6 +38,7 @@ class PauseRequests:
         """Returns when all earlier requests are known; at once when there never was one.
 
         Raises:
+            AuthorizationError: if reading the topic is not allowed.
             BrokerUnreachableError: if the brokers do not answer.
         """
         if await asyncio.to_thread(describe, self._config, [CONTROL_TOPIC]):
