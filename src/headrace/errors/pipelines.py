@@ -49,7 +49,9 @@ class DeadLetterLimitError(FactsError):
     """Too many bad records: it stops before it empties the topic into dead letters.
 
     Attributes:
+        pipeline: name of the pipeline or worker.
         advice: what helps instead of a correction of the records; empty: nothing else does.
+        kind: which of them stops.
     """
 
     # Its own: the records have to be corrected, and a restart would meet them again.
@@ -58,11 +60,16 @@ class DeadLetterLimitError(FactsError):
     pipeline: str
     reason: str
     advice: str = field(default="", repr=False)
+    kind: str = field(default="pipeline", repr=False)
+
+    def facts(self) -> dict[str, object]:
+        return {self.kind: self.pipeline, "reason": self.reason}
 
     @property
     def remedy(self) -> str:
+        limit = "its `dead_letter_limit`. The batch was not written"
+        if self.kind == "worker":
+            limit = "its `DeadLetters(limit=...)`"
         return self.advice or (
-            "Correct what makes or reads the records and run again, or raise the limit: "
-            "`dead_letter_limit` of a pipeline, whose batch was not written, or "
-            "`DeadLetters(limit=...)` of a worker."
+            f"Correct what makes or reads the records and run again, or raise the limit: {limit}."
         )

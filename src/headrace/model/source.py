@@ -108,8 +108,8 @@ class DeadLetterLimit:
     """When bad records stop a pipeline or a worker instead of filling the dead-letter topic.
 
     Attributes:
-        max_ratio: share of bad records among ``min_records``. A pipeline counts whole batches: one
-            that is larger, or several that are smaller.
+        max_ratio: share of bad records among ``min_records`` that were read one after the other. A
+            pipeline counts whole batches: one that is larger, or several that are smaller.
         max_consecutive: bad records in a row within one partition.
         min_records: of how many records the share is taken.
     """

@@ -37,6 +37,9 @@ class Failures:
     def attempt_failed(self, record, error):
         self.log.failed(record, error)
 
+    def read(self, assigned, offset):
+        pass
+
     def succeeded(self, attempt):
         pass
 

@@ -117,6 +117,7 @@ def test_ranges_are_the_set_of_their_offsets(added):
     assert {offset for start, end in ranges for offset in range(start, end)} == model
     assert all(offset in ranges for offset in model)
     assert not any(offset in ranges for offset in set(range(80)) - model)
+    assert all(ranges.count(0, end) == len(model & set(range(end))) for end in range(80))
     found = list(ranges)
     assert all(before[1] < after[0] for before, after in itertools.pairwise(found))
 

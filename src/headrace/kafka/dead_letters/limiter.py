@@ -1,4 +1,7 @@
-"""The limit of dead letters: pipelines and workers stop by the same two rules."""
+"""The limit of dead letters: pipelines and workers stop by the same two rules.
+
+Pipelines count batches (here), workers by where records were read (``workers/failures/limit.py``).
+"""
 
 from __future__ import annotations
 
@@ -49,42 +52,66 @@ class BadRuns:
         )
 
 
-class DeadLetterLimiter:
-    """Stops a pipeline or an instance of a worker that writes too many dead letters.
-
-    It counts every record once: by :meth:`count`, and by :meth:`count_run` within its partition;
-    or by :meth:`accept` and :meth:`reject`, which do both for a single record. Counts start at zero
-    with each start. What is counted is not written yet, so nothing is written beyond the limit.
-
-    - A run of bad records in a partition ends at its first good one, in whichever batch that is.
-    - The share of bad records is that of a window, which ends when it has ``min_records``, or
-      more where records are counted in batches. A window that is certain to end beyond the limit
-      is not waited for.
+class DeadLetterRules:
+    """The two rules of a limit, which pipelines and workers count for in different ways.
 
     Args:
+        kind: of what stops: ``pipeline`` or ``worker``.
         name: of the pipeline or worker.
         limit: as it declares it.
     """
 
-    def __init__(self, name: str, limit: DeadLetterLimit) -> None:
-        self._name, self._limit = name, limit
-        self._runs: dict[TopicPartition, int] = {}
-        self._records = self._bad = 0
+    def __init__(self, kind: str, name: str, limit: DeadLetterLimit) -> None:
+        self._kind, self._name, self.limit = kind, name, limit
 
-    def accept(self, partition: TopicPartition) -> None:
-        """Counts a good record."""
-        if self._runs:  # rarely true: this is called for every record
-            self._runs.pop(partition, None)
-        self.count(1, 0)
-
-    def reject(self, partition: TopicPartition, example: str) -> None:
-        """Counts a bad record, which ``example`` describes.
+    def check_share(self, bad: int, records: int, example: str) -> None:
+        """Checks ``bad`` records of ``records``, which may be a window that has not ended.
 
         Raises:
-            DeadLetterLimitError: if it is beyond the limit.
+            DeadLetterLimitError: if the share of bad records is certain to exceed ``max_ratio``.
         """
-        self.count_run(partition, BadRuns.unbroken(1), example)
-        self.count(1, 1, example)
+        window, ratio = max(records, self.limit.min_records), self.limit.max_ratio
+        if bad > ratio * window:
+            share = f"{bad} of {records} records are bad"
+            allowed = f"max_ratio {ratio} allows {int(ratio * window)} of {window}"
+            raise self._error(f"{share} ({allowed})", example)
+
+    def check_run(self, run: int, partition: TopicPartition, example: str) -> None:
+        """Checks ``run`` bad records in a row.
+
+        Raises:
+            DeadLetterLimitError: if they are more than ``max_consecutive``.
+        """
+        most = self.limit.max_consecutive
+        if run > most:
+            reason = f"{run} bad records in a row in {partition} (max_consecutive {most})"
+            raise self._error(reason, example)
+
+    def _error(self, reason: str, example: str) -> DeadLetterLimitError:
+        last = f"; for example: {example}" if example else ""
+        return DeadLetterLimitError(self._name, reason + last, kind=self._kind)
+
+
+class DeadLetterLimiter:
+    """Stops a pipeline that writes too many dead letters.
+
+    It counts the records of its batches, which are in the order of their partitions, once: by
+    :meth:`count`, and by :meth:`count_run` within a partition. Counts start at zero with each
+    start. What is counted is not written yet, so nothing is written beyond the limit.
+
+    - A run of bad records in a partition ends at its first good one, in whichever batch that is.
+    - The share of bad records is that of a window, which ends when it has ``min_records`` or more.
+      A window that is certain to end beyond the limit is not waited for.
+
+    Args:
+        pipeline: its name.
+        limit: as it declares it.
+    """
+
+    def __init__(self, pipeline: str, limit: DeadLetterLimit) -> None:
+        self._rules = DeadLetterRules("pipeline", pipeline, limit)
+        self._runs: dict[TopicPartition, int] = {}
+        self._records = self._bad = 0
 
     def count(self, records: int, bad: int, example: str = "") -> None:
         """Counts ``records``, of which ``bad`` are bad, towards the share.
@@ -94,13 +121,8 @@ class DeadLetterLimiter:
         """
         self._records += records
         self._bad += bad
-        window = max(self._records, self._limit.min_records)
-        ratio = self._limit.max_ratio
-        if self._bad > ratio * window:
-            share = f"{self._bad} of {self._records} records are bad"
-            allowed = f"max_ratio {ratio} allows {int(ratio * window)} of {window}"
-            raise self._error(f"{share} ({allowed})", example)
-        if self._records >= self._limit.min_records:
+        self._rules.check_share(self._bad, self._records, example)
+        if self._records >= self._rules.limit.min_records:
             self._records = self._bad = 0
 
     def count_run(self, partition: TopicPartition, runs: BadRuns, example: str = "") -> None:
@@ -111,10 +133,4 @@ class DeadLetterLimiter:
         """
         joined = BadRuns.unbroken(self._runs.get(partition, 0)).then(runs)
         self._runs[partition] = joined.trailing
-        if joined.longest > self._limit.max_consecutive:
-            run = f"{joined.longest} bad records in a row in {partition}"
-            raise self._error(f"{run} (max_consecutive {self._limit.max_consecutive})", example)
-
-    def _error(self, reason: str, example: str) -> DeadLetterLimitError:
-        last = f"; for example: {example}" if example else ""
-        return DeadLetterLimitError(self._name, reason + last)
+        self._rules.check_run(joined.longest, partition, example)

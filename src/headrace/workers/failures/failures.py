@@ -13,13 +13,14 @@ from headrace.errors import (
     ProcessingTimeoutError,
     RegistryUnreachableError,
 )
-from headrace.kafka.dead_letters.limiter import DeadLetterLimiter
-from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
+from headrace.kafka.dead_letters.limiter import DeadLetterRules
+from headrace.model import DeadLetter, TopicPartition
 from headrace.model.durations import milliseconds
 from headrace.runtime.clock import Clock, now_in_ms
 from headrace.runtime.error_text import bounded_text, error_message, error_text, is_error
 from headrace.workers.declaration import Worker
 from headrace.workers.failures.failure_log import FailureLog, raised_at
+from headrace.workers.failures.limit import OriginBlocks, ReadWindows
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.attempt import CURRENT, RecordAttempt
 from headrace.workers.tasks.policy import DeadLetters, RetryTopics, Skip, Stop, ending, retry_delay
@@ -56,13 +57,16 @@ class Failures:
     ) -> None:
         self._worker, self._letters, self._send, self._clock = worker, letters, send, clock
         self._end = ending(worker.on_failure)
-        limit = self._end.limit if isinstance(self._end, DeadLetters) else DeadLetterLimit()
-        self._limiter = DeadLetterLimiter(worker.name, limit)
+        self._limit = _limit(worker)
         self.log = FailureLog(worker.name)
 
+    def read(self, assigned: AssignedPartition, offset: int) -> None:
+        """Notes that a record of ``assigned`` was read, perhaps again."""
+        if self._limit is not None:
+            self._limit.read(assigned, offset)
+
     def succeeded(self, attempt: RecordAttempt) -> None:
-        """Notes that a task did a record, at whatever attempt."""
-        self._limiter.accept(attempt.record.topic_partition)
+        """Notes that a task did a record, at whatever attempt: no limit counts it."""
 
     def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:
         """Logs an attempt that failed; its policy is asked next."""
@@ -71,6 +75,8 @@ class Failures:
     def on_rebalance(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Partitions came or went; ``here`` are those of this instance, now and later."""
         self._letters.on_rebalance(here)
+        if self._limit is not None:
+            self._limit.on_rebalance(here)
 
     async def end(self, attempt: RecordAttempt, error: BaseException) -> str:
         """Returns once the record is done despite its failure: the name of its outcome.
@@ -96,7 +102,8 @@ class Failures:
             return "skipped"
         record = attempt.record
         # First: the record that exceeds the limit gets no letter, and a restart reads it first.
-        self._limiter.reject(record.topic_partition, f"{record}: {_detail(error)}")
+        if self._limit is not None:
+            self._limit.reject(attempt, f"{record}: {_detail(error)}")
         await self._letters.write(_letter(attempt, error))
         return "dead_letters"
 
@@ -115,6 +122,14 @@ class Failures:
         finally:
             CURRENT.reset(current)
         await sent
+
+
+def _limit(worker: Worker) -> ReadWindows | OriginBlocks | None:
+    end = ending(worker.on_failure)
+    if not isinstance(end, DeadLetters):
+        return None
+    rules = DeadLetterRules("worker", worker.name, end.limit)
+    return OriginBlocks(rules) if isinstance(worker.on_failure, RetryTopics) else ReadWindows(rules)
 
 
 def _stopping(attempt: RecordAttempt, error: BaseException) -> Exception:

@@ -37,6 +37,7 @@ class AssignedPartition:
         partition: of a topic.
         topic_id: of that topic.
         place: the partition of the topic of that id.
+        is_resumed: whether the group committed where it starts: the record there was not done.
         lanes: one for each subpartition.
         bytes: of its records that wait or are in process.
         full_lanes: those that hold too much.
@@ -55,6 +56,7 @@ class AssignedPartition:
         self.paused_for: set[str] = set()
         self.times = TimestampIndex()
         self.committed = start.position
+        self.is_resumed = bool(start.metadata)
         self.topic_id = start.topic_id
         self.place = PartitionId(start.partition, start.topic_id)
         self._partitioner = partitioner

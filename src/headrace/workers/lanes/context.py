@@ -19,7 +19,13 @@ from headrace.workers.timing import WorkerTiming
 
 
 class FailureOutcomes(Protocol):
-    """What lanes report of failed and successful attempts. All on the event loop."""
+    """What lanes report of their records and attempts. All on the event loop."""
+
+    def read(self, assigned: Any, offset: int) -> None:
+        """Notes that a record of ``assigned`` was read that is this worker's to do.
+
+        Also one that was read, or done, before.
+        """
 
     def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:
         """Logs an attempt that failed; its policy is asked next."""

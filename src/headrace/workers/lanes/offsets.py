@@ -41,8 +41,8 @@ class Ranges:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def add(self, start: int, end: int) -> None:
-        """Adds the offsets from ``start`` to before ``end``."""
+    def add(self, start: int, end: int) -> Range:
+        """Adds the offsets from ``start`` to before ``end``; returns the range they are now in."""
         # The ranges that overlap or touch the new one become one with it.
         first = bisect.bisect_left(self._ends, start)
         last = bisect.bisect_right(self._starts, end)
@@ -50,6 +50,19 @@ class Ranges:
             start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
         self._starts[first:last] = [start]
         self._ends[first:last] = [end]
+        return start, end
+
+    def count(self, start: int, end: int) -> int:
+        """Returns how many offsets from ``start`` to before ``end`` are in it."""
+        first = bisect.bisect_right(self._ends, start)
+        last = bisect.bisect_left(self._starts, end)
+        pairs = zip(self._starts[first:last], self._ends[first:last], strict=True)
+        return sum(min(end, until) - max(start, since) for since, until in pairs)
+
+    def forget(self, before: int) -> None:
+        """Drops the ranges that end before ``before``, and do not touch it."""
+        count = bisect.bisect_left(self._ends, before)
+        del self._starts[:count], self._ends[:count]
 
     def pop_from(self, offset: int) -> int:
         """Removes a range that begins at or before ``offset``; returns the offset after it."""

@@ -105,13 +105,17 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
     def put(self, record: ConsumedRecord) -> None:
         """Puts a record into its lane, unless it is left out or its partition was revoked."""
         assignment = self._by_partition.get(record.partition)
-        if assignment is None or not assignment.note_read(record):
+        if assignment is None:
             return
+        is_new = assignment.note_read(record)
         if record.replay and not is_for(self._worker.name, assignment.place, record.replay):
-            self._leave_out(assignment, record, "replays_skipped")
+            self._leave_out(assignment, record, "replays_skipped", is_new=is_new)
         elif is_tombstone(self._worker.task, record.record):
-            self._leave_out(assignment, record, "tombstones")
+            self._leave_out(assignment, record, "tombstones", is_new=is_new)
         else:
+            self._context.failures.read(assignment, record.offset)
+            if not is_new:
+                return
             self.backpressure.on_enqueued(assignment, *assignment.put(record))
             if self.blocked.lanes:
                 self.blocked.recheck()
@@ -130,10 +134,11 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             self.blocked.recheck()
 
     def _leave_out(
-        self, assignment: AssignedPartition, record: ConsumedRecord, metric: str
+        self, assignment: AssignedPartition, record: ConsumedRecord, metric: str, *, is_new: bool
     ) -> None:
-        assignment.finish(record.offset)
-        self._context.counts[metric] += 1
+        if is_new:
+            assignment.finish(record.offset)
+            self._context.counts[metric] += 1
 
     def _new_lanes(self, assignment: AssignedPartition) -> list[Lane]:
         read, partitioner = assignment.partition, self._worker.partitioner
