@@ -15,6 +15,7 @@ from tests.golden.metrics import EXPOSITIONS, sorted_metrics
 from tests.golden.status_files import write_and_read
 
 from headrace.cli import main
+from headrace.runtime.servers.process import SeenProcess
 from headrace.settings import Settings
 
 _FOLDER = "status-files"
@@ -24,6 +25,8 @@ _FOLDER = "status-files"
 def moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ages are those of the moment in which the statuses were written."""
     monkeypatch.setattr(time, "time", lambda: statuses.NOW_MS / 1000)
+    # Where the system does not say which process it is, the files do not either.
+    monkeypatch.setattr(SeenProcess, "current", lambda: None)
 
 
 def test_metrics_of_every_kind_of_service() -> None:

@@ -17,6 +17,7 @@ from headrace.metrics import Metric
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.files.json_files import read_json, write_passing
 from headrace.runtime.instance_name import process_name
+from headrace.runtime.servers.process import SeenProcess
 from headrace.service.figures import Measured
 
 if TYPE_CHECKING:
@@ -114,6 +115,19 @@ class ServiceStatus(Measured):
         """Returns the status for readers, who can't know whether its process has died."""
         return self
 
+    def to_file(self) -> dict[str, Any]:
+        """Returns what its file holds."""
+        return self.to_json()
+
+    @classmethod
+    def from_file(cls, values: Mapping[str, Any]) -> Self:
+        """Reads what :meth:`to_file` wrote, for readers on this machine.
+
+        Raises:
+            ValueError, KeyError: as :meth:`from_json`.
+        """
+        return cls.from_json(values).with_liveness()
+
     def beside(self, others: Sequence[Self]) -> Self:  # noqa: ARG002 - for kinds that share parts
         """Returns the status without what another instance has taken over.
 
@@ -166,6 +180,23 @@ class InstanceStatus(ServiceStatus):
         reason = f"no heartbeat for {STALE_AFTER_SECONDS:.0f} s; the process may have been killed"
         return replace(self, state=State.FAILED, reason=reason)
 
+    def to_file(self) -> dict[str, Any]:
+        """Returns what its file holds: also which process writes it."""
+        writer = SeenProcess.current()
+        return super().to_file() | ({} if writer is None else {"writer": asdict(writer)})
+
+    @classmethod
+    def from_file(cls, values: Mapping[str, Any]) -> Self:
+        """Reads what :meth:`to_file` wrote; as failed if its process has died since."""
+        status = super().from_file(values)
+        if status.has_ended or "writer" not in values:  # files of earlier versions have none
+            return status
+        writer = msgspec.convert(values["writer"], SeenProcess)
+        if not writer.has_ended():
+            return status
+        reason = f"its process {writer.process.pid} has died: it was killed, or has crashed"
+        return replace(status, state=State.FAILED, reason=reason)
+
 
 Status = TypeVar("Status", bound=ServiceStatus)
 
@@ -185,20 +216,21 @@ class StatusFolder(Generic[Status]):
 
     def write(self, status: Status) -> None:
         """Replaces the file of a service; if the disk fails, the old file stays."""
-        write_passing(self._folder / status.file_name, status.to_json())
+        write_passing(self._folder / status.file_name, status.to_file())
 
     def read(self) -> list[Status]:
         """Returns the last status of every service on this machine, by name and instance.
 
-        An instance that wrote none for 30 s has failed. A file that can't be read is left out.
+        An instance whose process has died, or that wrote none for 30 s, has failed. A file that
+        can't be read is left out.
         """
         written = map(self._read, sorted(self._folder.glob("[!.]*.json")))
-        statuses = [status.with_liveness() for status in written if status is not None]
+        statuses = [status for status in written if status is not None]
         return [status.beside(statuses) for status in statuses]
 
     def _read(self, path: Path) -> Status | None:
         try:
-            return read_json(path, self._kind.from_json)
+            return read_json(path, self._kind.from_file)
         except OSError as error:  # such as the file of another user
             _LOG.warning("Cannot read the status in %s, leaving it out: %s", path, error)
             return None

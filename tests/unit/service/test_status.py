@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import subprocess
+import sys
+from dataclasses import asdict, replace
 
 import pytest
 from tests.unit.service.samples import (
@@ -21,6 +23,7 @@ from headrace.links.dispatcher.status import DispatcherStatus
 from headrace.links.mirror.status import MirrorStatus
 from headrace.links.status import refused_now
 from headrace.queries.windows.instance.status import QueryInstanceStatus
+from headrace.runtime.servers.process import ProcessIdentity, SeenProcess
 from headrace.service.status import STALE_AFTER_SECONDS, State, StatusFolder
 
 STALE_MS = int(STALE_AFTER_SECONDS * 1000)
@@ -78,6 +81,71 @@ def test_an_instance_that_is_silent_has_failed(tmp_path, status):
     assert shown.state is State.FAILED
     assert "no heartbeat for 30 s" in shown.reason
     assert shown.figure(status.metrics[0].name) == status.figure(status.metrics[0].name)
+
+
+def written_by(folder, status, process):
+    """Writes a status as ``process`` would."""
+    folder.write(status)
+    [path] = folder._folder.glob("*.json")
+    written = json.loads(path.read_text())
+    path.write_text(json.dumps(written | {"writer": asdict(process)}))
+
+
+@pytest.fixture
+def ended_process():
+    """A process of this machine that was killed, as others see it."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    seen = SeenProcess(ProcessIdentity.of(child.pid), SeenProcess.current().namespace)
+    assert not seen.has_ended()
+    child.kill()
+    child.communicate()
+    return seen
+
+
+@of_instances
+def test_an_instance_whose_process_was_killed_has_failed_at_once(tmp_path, status, ended_process):
+    folder = StatusFolder(tmp_path, type(status))
+    written_by(folder, status, ended_process)
+    [shown] = folder.read()
+    assert shown.state is State.FAILED
+    assert f"process {ended_process.process.pid} has died" in shown.reason
+    assert shown.figure(status.metrics[0].name) == status.figure(status.metrics[0].name)
+    folder.forget(status.name)
+    assert folder.read() == []
+
+
+@of_instances
+def test_an_instance_whose_process_is_another_now_has_failed(tmp_path, status):
+    """Process ids come again."""
+    folder, here = StatusFolder(tmp_path, type(status)), SeenProcess.current()
+    earlier = replace(here.process, started=f"{here.process.boot}:1")
+    written_by(folder, status, replace(here, process=earlier))
+    [shown] = folder.read()
+    assert shown.state is State.FAILED
+
+
+@of_instances
+@pytest.mark.parametrize("elsewhere", ["container", "machine"])
+def test_of_a_process_that_can_not_be_seen_only_its_silence_counts(
+    tmp_path, status, elsewhere, ended_process
+):
+    folder = StatusFolder(tmp_path, type(status))
+    if elsewhere == "container":
+        process = replace(ended_process, namespace="pid:[1]")
+    else:
+        process = replace(
+            ended_process, process=replace(ended_process.process, started="another boot:1")
+        )
+    written_by(folder, status, process)
+    [shown] = folder.read()
+    assert shown.state is status.state
+
+
+def test_what_has_ended_stays_as_it_ended(tmp_path, ended_process):
+    folder = StatusFolder(tmp_path, type(MIRROR))
+    written_by(folder, MIRROR.ended(State.STOPPED), ended_process)
+    [shown] = folder.read()
+    assert shown.state is State.STOPPED
 
 
 @of_instances

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -60,6 +61,11 @@ class ProcessIdentity:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return cls(pid, f"{boot}:{others[_START_TIME]}")
 
+    @property
+    def boot(self) -> str:
+        """Returns the id of the boot of the machine."""
+        return self.started.partition(":")[0]
+
     def alive(self) -> bool:
         """This very process still runs (or is stopped by a signal)."""
         # A child that ended keeps its entry in /proc until its parent has asked for its exit code.
@@ -68,8 +74,55 @@ class ProcessIdentity:
         return ProcessIdentity.of(self.pid) == self
 
 
+@dataclass(frozen=True, slots=True)
+class SeenProcess:
+    """A process that wrote a file, for readers that may be on another machine or in a container.
+
+    Attributes:
+        process: which process.
+        namespace: of its pid: containers of a machine have one each.
+    """
+
+    process: ProcessIdentity
+    namespace: str
+
+    @classmethod
+    def current(cls) -> SeenProcess | None:
+        """Returns this process; ``None`` where the system does not say, as macOS."""
+        return _seen(os.getpid())
+
+    def has_ended(self) -> bool:
+        """Returns whether it has certainly ended: ``False`` also where that can't be seen."""
+        reader = SeenProcess.current()
+        if reader is None or (reader.namespace, reader.process.boot) != (
+            self.namespace,
+            self.process.boot,
+        ):
+            return False
+        now = ProcessIdentity.of(self.process.pid)
+        if now is not None:
+            return now != self.process
+        try:
+            os.kill(self.process.pid, 0)
+        except PermissionError:  # of another user, whose entry in /proc may be hidden
+            return False
+        except ProcessLookupError:
+            return True
+        return True  # a zombie
+
+
+@functools.lru_cache(maxsize=1)  # a fork has another pid
+def _seen(pid: int) -> SeenProcess | None:
+    with suppress(OSError):
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+        process = ProcessIdentity.of(pid)
+        return None if process is None else SeenProcess(process, namespace)
+    return None
+
+
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 msgspec.json.Decoder(ProcessIdentity)
+msgspec.json.Decoder(SeenProcess)
 
 
 def _stands_still(pid: int) -> bool:
