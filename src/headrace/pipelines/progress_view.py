@@ -11,6 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from headrace.cli.screen import LINE_SECONDS, with_remarks
 
@@ -117,9 +118,32 @@ def reporting(console: Console) -> AbstractContextManager[Observe]:
 
 @contextmanager
 def _live(console: Console) -> Iterator[Observe]:
+    """Shows a table; while Spark starts, which nothing observes, a line with the time it takes."""
+    from headrace.spark.session import SPARK_STARTS
+
+    since = time.monotonic()
+
+    def wait() -> Text:
+        return Text(f"{SPARK_STARTS} ({time.monotonic() - since:.0f} s)")
+
+    clock = Live(get_renderable=wait, console=console, refresh_per_second=1, transient=True)
     # Drawn at each observation: rich would otherwise redraw old figures on a thread of its own.
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield lambda pipelines: live.update(summary(list(pipelines.values())), refresh=True)
+    live = Live(console=console, auto_refresh=False, transient=True)
+
+    def observe(pipelines: Mapping[str, PipelineStatus]) -> None:
+        statuses = list(pipelines.values())
+        if not live.is_started and all(status.reason == SPARK_STARTS for status in statuses):
+            clock.start(refresh=True)
+            return
+        clock.stop()  # rich draws one of them at a time
+        live.start()
+        live.update(summary(statuses), refresh=True)
+
+    try:
+        yield observe
+    finally:
+        clock.stop()
+        live.stop()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -17,12 +18,14 @@ from tests.waiting import LIMIT_SECONDS
 from headrace.cli import main
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.signals import beside_main_thread, stop_on_signal
+from headrace.pipelines import progress_view
 from headrace.pipelines.commands import exit_code
 from headrace.pipelines.progress_view import line, notes, reporting, summary
 from headrace.pipelines.status import PipelineStatus
 from headrace.pipelines.views import RunResult, running
 from headrace.runtime.servers.ports import free_ports, is_free
 from headrace.service.status import State
+from headrace.spark.session import SPARK_STARTS
 
 FAILED, REFUSED = State.FAILED, State.REFUSED
 
@@ -113,6 +116,19 @@ def test_on_a_terminal_the_live_table_leaves_nothing_behind():
     with reporting(console) as observe:
         observe({"p": PipelineStatus("p", State.RUNNING, rows_in=77)})
         assert "77" in out.getvalue()
+
+
+def test_on_a_terminal_a_clock_runs_while_spark_starts(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress_view, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    out = io.StringIO()
+    with reporting(Console(file=out, force_terminal=True, width=200)) as observe:
+        observe({"p": PipelineStatus("p", State.STARTING, SPARK_STARTS)})
+        assert "Spark is starting (0 s)" in out.getvalue()
+        now[0] = 112.0
+        observe({"p": PipelineStatus("p", State.RUNNING, rows_in=77)})
+    assert "Spark is starting (12 s)" in out.getvalue()
+    assert "77" in out.getvalue()
 
 
 def test_a_summary_says_why_a_pipeline_failed():
