@@ -38,6 +38,11 @@ class CheckpointLock:
         self._in_use = in_use or partial(CheckpointInUseError, pipeline, str(self._path))
         self._lock = ProcessLock(self._path)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds it."""
+        return self._lock.is_held
+
     def acquire(self) -> None:
         """Takes the lock; harmless when it is held already.
 

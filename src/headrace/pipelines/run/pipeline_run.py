@@ -106,6 +106,7 @@ class PipelineRun:
         deployment: Deployment,
         *,
         once: bool,
+        lock: CheckpointLock | None = None,
     ) -> None:
         self.pipeline = pipeline
         self._subject = Subject("pipeline", pipeline.name)
@@ -113,12 +114,13 @@ class PipelineRun:
         self._settings = settings
         self._once = once
         self._context = run_context(settings, pipeline, deployment)
-        self._lock = CheckpointLock(lock_folder(settings.state, deployment.lake), pipeline.name)
+        folder = lock_folder(settings.state, deployment.lake)
+        self._lock = lock or CheckpointLock(folder, pipeline.name)
         self._status = StatusFolder(settings.state, PipelineStatus)
         self._policy = RestartPolicy(settings.restart, kind_of, has_end=once)
         self._start_at = 0.0
         self._graph: Graph | None = None
-        self._has_locked = self._has_begun = False
+        self._has_locked, self._has_begun = self._lock.is_held, False
         self._query: StreamingQuery | None = None
         self._figures = RunFigures(pipeline, SourceState(self._context.state))
         self._guard = threading.Lock()

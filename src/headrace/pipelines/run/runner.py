@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headrace.model import Registered
 from headrace.pipelines.declaration import Pipeline
+from headrace.pipelines.run.announced import announced
 from headrace.pipelines.run.pipeline_run import POLL_INTERVAL_SECONDS, Deployment, PipelineRun
 from headrace.pipelines.status import PipelineStatus
 from headrace.runtime.extras import require_extra
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.settings import Settings, SparkSettings
+    from headrace.spark.lock import CheckpointLock
 
 Observe = Callable[[Mapping[str, PipelineStatus]], None]
 
@@ -48,8 +51,11 @@ def run_pipelines(
             for pipeline in pipelines
         }
     )
-    with driver_session(settings, deployment) as spark:
-        return Driver(spark, settings, deployment).run(
+    with (
+        announced(settings, pipelines, deployment.lake) as locks,
+        driver_session(settings, deployment) as spark,
+    ):
+        return Driver(spark, settings, deployment, locks).run(
             pipelines, once=once, observe=observe, stop=stop
         )
 
@@ -71,12 +77,26 @@ def driver_session(settings: Settings, deployment: Deployment) -> Iterator[Spark
 
 
 class Driver:
-    """Pipelines side by side in one Spark session."""
+    """Pipelines side by side in one Spark session.
 
-    def __init__(self, spark: SparkSession, settings: Settings, deployment: Deployment) -> None:
+    Args:
+        spark: the session.
+        settings: of the project.
+        deployment: where the pipelines read, compute and write.
+        locks: of pipelines that are announced, by name.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        deployment: Deployment,
+        locks: Mapping[str, CheckpointLock] = MappingProxyType({}),
+    ) -> None:
         self._spark = spark
         self._settings = settings
         self._deployment = deployment
+        self._locks = locks
 
     def run(
         self,
@@ -99,7 +119,14 @@ class Driver:
             stop: set it from any thread to stop after the current batches.
         """
         runs = [
-            PipelineRun(self._spark, self._settings, pipeline, self._deployment, once=once)
+            PipelineRun(
+                self._spark,
+                self._settings,
+                pipeline,
+                self._deployment,
+                once=once,
+                lock=self._locks.get(pipeline.name),
+            )
             for pipeline in pipelines
         ]
         try:

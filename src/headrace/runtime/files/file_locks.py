@@ -79,6 +79,11 @@ class ProcessLock:
         self._path, self._mode = path, mode
         self._file: int | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds it."""
+        return self._file is not None
+
     def try_acquire(self, **facts: str) -> bool:
         """Takes the lock and writes this process's id and ``facts`` into the file.
 

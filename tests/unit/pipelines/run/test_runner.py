@@ -78,7 +78,7 @@ class Waits(threading.Event):
 class EndsAtTheSecondPoll:
     """Stands for a pipeline."""
 
-    def __init__(self, _spark: object, _settings: Settings, pipeline: Pipeline, *_: object, once):
+    def __init__(self, _spark: object, _settings: Settings, pipeline: Pipeline, *_: object, **__):
         self.pipeline, self.polls = pipeline, 0
 
     @property
