@@ -17,8 +17,9 @@ from rich.text import Text
 
 from headrace.cli.closed_pipe import end_output
 
-# rich takes a file for a terminal of 80 columns, which cuts tables that people paste into issues.
-FILE_WIDTH = 160
+# rich takes a file for a terminal of 80 columns, and wraps and cuts what programs search and people
+# paste into issues. This is wider than any line.
+FILE_WIDTH = 1_000_000
 # Into a file or pipe, progress is a new line each time, so it is shown less often.
 LINE_SECONDS = 5.0
 MAX_SHOWN_BYTES = 4_000

@@ -15,7 +15,7 @@ import pytest
 import headrace.operations.planning.views  # noqa: F401  registers the view
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
-from headrace.cli.screen import MAX_SHOWN_BYTES
+from headrace.cli.screen import MAX_SHOWN_BYTES, Screen, table, with_remarks
 from headrace.cli.view import PausedPartitions, Stopping
 from headrace.errors import Problem, ProjectError, TopicRecreatedError
 from headrace.ingest.tokens.token import Token
@@ -356,3 +356,15 @@ def test_an_unexpected_error_names_its_log(capsys):
 def test_errors_for_people_leave_stdout_alone(capsys):
     ConsoleOutput().failed(TopicRecreatedError("clicks", "a", "b", "p"))
     assert capsys.readouterr().out == ""
+
+
+def test_into_a_file_nothing_is_wrapped_or_cut(capsys):
+    """Programs search it, and people paste it into issues."""
+    screen, place = Screen(), "orders/3 " * 100
+    shown = table("place", "state")
+    shown.add_row(place.strip(), "unbalanced")
+    screen.out.print(with_remarks(shown, [("orders", place)]))
+    screen.out.print(place)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    words = place.split()
+    assert lines == [["place", "state"], [*words, "unbalanced"], ["orders:", *words], words]
