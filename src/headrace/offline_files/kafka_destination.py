@@ -128,7 +128,9 @@ class KafkaDestination:
     def _event(self, entry: Entry) -> ProducerRecord | RejectedEntry:
         topic = self._topics.get(entry.table)
         if topic is None:
-            return _rejected(entry, UNKNOWN_TABLE, f"no topic is given for table {entry.table!r}")
+            return _rejected(
+                entry, UNKNOWN_TABLE, f"no topic is declared for table {entry.table!r}"
+            )
         account, headers = entry.account or self._source, self._headers(entry)
         accepted, problems = self._checks[entry.table].batch([_value(entry)], account, headers)
         if problems:

@@ -156,7 +156,7 @@ def _unknown_site(label: str, attribute: str, site: str, settings: Settings) -> 
     if site != settings.site and site not in settings.sites:
         known = ", ".join((settings.site, *settings.sites))
         yield Fault(
-            f"{label}: {attribute} has {site!r}, which is no site; known: {known}",
+            f"{label}: {attribute} has {site!r}, which is no site; declared: {known}",
             f"add [sites.{site}.kafka] to headrace.toml",
         )
 

@@ -68,7 +68,7 @@ def test_a_dispatcher_to_declared_sites_is_right(settings):
         ({"targets": {"waw": CLICKS}}, "targets is {'waw'"),
         ({"targets": {}}, "has no targets"),
         ({"targets": {"central": "c"}}, "target 'central' is the project's own site"),
-        ({"targets": {"lyon": "c"}}, "targets has 'lyon', which is no site; known: central, waw"),
+        ({"targets": {"lyon": "c"}}, "'lyon', which is no site; declared: central, waw"),
         ({"targets": {"waw": "a b"}}, "a b"),
         ({"home": "country"}, "home is 'country'"),
         ({"home": Home("country", ["waw"])}, "home is Home"),
