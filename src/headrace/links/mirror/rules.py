@@ -46,7 +46,7 @@ def _site_faults(mirror: Mirror, settings: Settings) -> Iterator[Fault]:
     elif mirror.source not in settings.sites:
         known = ", ".join(settings.sites) or "none"
         yield Fault(
-            f"{_label(mirror)}: there is no site {mirror.source!r}; known: {known}",
+            f"{_label(mirror)}: there is no site {mirror.source!r}; declared: {known}",
             f"add [sites.{mirror.source}.kafka] to headrace.toml",
         )
 

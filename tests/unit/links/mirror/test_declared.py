@@ -54,7 +54,7 @@ def test_a_mirror_is_found_with_its_group(write):
         ("""m = Mirror("m", "warsaw", {"clicks": "x"})""", "topics has 'clicks': 'x'"),
         ("""m = Mirror("m", "warsaw", {})""", "mirror 'm' has no topics"),
         ("""m = Mirror("m", "warsaw", {"a b": clicks})""", "'a b'"),
-        ("""m = Mirror("m", "paris", {"clicks": clicks})""", "no site 'paris'; known: warsaw"),
+        ("""m = Mirror("m", "paris", {"clicks": clicks})""", "no site 'paris'; declared: warsaw"),
         ("""m = Mirror("m", "central", {"clicks": clicks})""", "is the project's own site"),
         ("""m = Mirror("m", "warsaw", {"a": clicks, "b": clicks})""", "copies 2 topics to"),
         (
