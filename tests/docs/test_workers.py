@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.clients import connected_producer
 from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.dead_letters.letters import scan
+from headrace.kafka.table.topic_table import read_table
 from headrace.operations.planning.plan import apply_plan
 from headrace.project.check import load_project
 from headrace.project.loaded import LoadedProject
@@ -92,19 +94,45 @@ def test_the_functions_with_a_lifespan_of_the_page_are_workers(shown: list[str])
         assert list(worker_faults(names[name])) == []
 
 
-def test_the_worker_with_references_of_the_page_looks_accounts_up(
-    shown: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def prices(
+    shown: list[str], broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> LoadedProject:
+    """The block with references as a project on the shared broker."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "headrace.toml").write_text('[project]\nname = "shop"\nmodules = ["prices"]\n')
+    (tmp_path / "headrace.toml").write_text(
+        '[project]\nname = "shop"\nmodules = ["prices"]\n'
+        f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
+    )
     (tmp_path / "prices.py").write_text(shown[2])
-    price = load_project(load_settings(tmp_path, {})).declared(Worker)["price"]
-    with WorkerBench(price, references={"accounts": {"ann": {"plan": "gold"}}}) as bench:
+    return load_project(load_settings(tmp_path, {}))
+
+
+def test_the_worker_with_references_of_the_page_looks_accounts_up(prices: LoadedProject) -> None:
+    account = {"customer": "ann", "plan": "gold"}
+    price = prices.declared(Worker)["price"]
+    with WorkerBench(price, references={"accounts": {"ann": account}}) as bench:
         bench.feed({"customer": "ann", "cents": 5}, {"customer": "bob", "cents": 7})
     assert [json.loads(record.value) for record in bench.sent] == [
         {"customer": "ann", "cents": 5, "plan": "gold"},
         {"customer": "bob", "cents": 7, "plan": "free"},
     ]
+
+
+def test_the_commands_beside_it_give_an_account_the_key_by_which_it_is_found(
+    prices: LoadedProject, broker, blocks: Callable[[str], list]
+) -> None:
+    apply_plan(prices)
+    [script] = [
+        one.text
+        for one in blocks("sh")
+        if one.page == _PAGE and "headrace produce accounts" in one.text
+    ]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environ = os.environ | {"PATH": path}
+    subprocess.run(["bash", "-ec", script], cwd=prices.settings.root, env=environ, check=True)
+    client = {"bootstrap.servers": broker.bootstrap_servers}
+    assert read_table(client, "accounts") == {b"ann": b'{"customer": "ann", "plan": "gold"}'}
 
 
 def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
