@@ -14,6 +14,7 @@ PARTS = (
         "acceptance/test_large_table.py",
         "acceptance/test_join_histories.py",
         "docs/test_first_project.py",
+        "docs/test_postgres.py",
         "docs/test_queries.py",
         "integration/test_extras.py",
         "integration/test_fidelity.py",
