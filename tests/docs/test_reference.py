@@ -26,6 +26,7 @@ from headrace.pipelines.source.decode.json_events import JsonDecoder
 from headrace.pipelines.source.decode.protobuf import ProtobufDecoder
 from headrace.settings import load_settings
 from headrace.settings.document import Document
+from headrace.settings.kafka_clients import CLUSTER, DECLARED, KINDS_WITH_CLIENTS
 from headrace.sinks.opensearch.client import KNOWN_SETTINGS
 
 _REASON = re.compile(r"^ +([a-z0-9]+(?:-[a-z0-9]+)*)  +\S", re.MULTILINE)
@@ -63,8 +64,22 @@ def test_every_setting_is_documented_and_no_other(
     of_sinks |= {f"sinks.lake.{key}" for key in ("catalog", "name", "uri")}
     of_sinks |= {f"sinks.opensearch.{key}" for key in KNOWN_SETTINGS}
     of_sinks |= {f"sinks.bigquery.{key}" for key in BigQuery.optional_settings}
-    of_sites = {"sites.NAME.longest_cut_hours"}
-    assert documented == accepted_keys - tables - {"sinks"} | of_sinks | of_sites
+    of_names = {"sites.NAME.longest_cut_hours"}
+    of_names |= {f"KIND.NAME.kafka.{table}" for table in DECLARED.tables}
+    named = {"sinks", *KINDS_WITH_CLIENTS}
+    assert documented == accepted_keys - tables - named | of_sinks | of_names
+
+
+@pytest.mark.parametrize("table", CLUSTER.tables)
+def test_every_setting_of_kafka_clients_is_documented(table: str, pages: dict[str, str]) -> None:
+    page = pages["docs/reference/settings.md"]
+    [row] = [line for line in page.splitlines() if line.startswith(f"| `kafka.{table}` |")]
+    assert set(re.findall(r"`([a-z.]+)`", row.split("|")[3])) == set(CLUSTER.tables[table])
+
+
+def test_each_kind_with_kafka_clients_is_documented(pages: dict[str, str]) -> None:
+    page = pages["docs/reference/settings.md"].partition("## `[KIND.NAME.kafka]`")[2]
+    assert set(re.findall(r"`(\w+)`", page.partition("`NAME`")[0])) >= set(KINDS_WITH_CLIENTS)
 
 
 def test_the_example_of_the_settings_page_is_accepted(

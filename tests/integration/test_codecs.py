@@ -7,8 +7,7 @@ from tests.waiting import FLUSH_SECONDS
 from headrace.kafka.client.clients import client_config, connected_producer
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import OffsetRange, TopicPartition
-from headrace.settings import KafkaSettings
-from headrace.settings.kafka import PRODUCER_SETTINGS
+from headrace.settings import PRODUCER_SETTINGS, KafkaSettings
 
 CODECS = PRODUCER_SETTINGS["compression.type"].split("|")
 NUMBERS = ("none", "gzip", "snappy", "lz4", "zstd")

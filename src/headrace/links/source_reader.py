@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client.clients import ClientConfig, consumer
+from headrace.kafka.client.clients import ClientConfig, consumer, reader_tuning
 from headrace.kafka.client.lost_brokers import IdleCheck
 from headrace.kafka.client.partitions import client_partition, client_partitions
 from headrace.kafka.read.log_cuts import Seen
@@ -45,7 +45,10 @@ class SourceReader:
         self._name, self._config = f"{name}: site {site}" if site else name, config
         self._site = site
         self._new_consumer = functools.partial(
-            consumer, {"client.id": process_name()} | dict(config), group, _READING | dict(tuning)
+            consumer,
+            {"client.id": process_name()} | dict(config),
+            group,
+            reader_tuning(config, _READING | dict(tuning)),
         )
         self._consumer = self._new_consumer()
         self._idle_check = IdleCheck(config)

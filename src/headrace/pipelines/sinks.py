@@ -31,7 +31,7 @@ def sink_context(settings: Settings, pipeline: Pipeline, sink: Sink) -> SinkCont
     """
     lake = lake_uri(settings) if isinstance(sink, Lake) else status(settings).lake
     try:
-        client = broker_config(settings, may_be_down=True)
+        client = broker_config(settings.of("pipelines", pipeline.name), may_be_down=True)
     except BrokerUnreachableError:  # the embedded broker was never started: most sinks need none
         client = {}
     context = pipeline.sink_context(sink, lake, client, settings.sinks, settings.storage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,6 +48,7 @@ def load_project(settings: Settings) -> LoadedProject:
     between += [pair for kind in kinds() for pair in kind.faults_between(typed, settings)]
     problems += [_problem(declaration, fault) for declaration, fault in between]
     problems += [problem for kind in kinds() for problem in kind.settings_faults(typed, settings)]
+    problems += _clients_of_nothing(typed, settings)
     if not problems and not declarations:
         *others, last = (kind.type.__name__ for kind in kinds())
         modules = ", ".join(settings.modules)
@@ -78,6 +80,22 @@ def _problem(declaration: Declaration[Any], fault: Fault) -> Problem:
     if fault.field and isinstance(value, Topic) and isinstance(value.event, type):
         file, line = field_location(value.event, fault.field) or (file, line)
     return Problem(file, line, fault.message, fault.remedy)
+
+
+def _clients_of_nothing(declarations: Declarations, settings: Settings) -> Iterator[Problem]:
+    """Settings of Kafka clients that no declaration has."""
+    for (plural, name), clients in settings.clients.items():
+        kind = next(kind for kind in kinds() if kind.plural == plural)
+        names = [known.value.name for known in declarations if known.kind is kind]
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            listed = f"declared: {', '.join(names) or 'none'}"
+            yield Problem(
+                str(settings.root / PROJECT_FILE),
+                clients.line,
+                f"{plural}.{name}: no {kind.label} {name!r} is declared",
+                f"did you mean {close[0]!r}?" if close else listed,
+            )
 
 
 def _same_names(declarations: Declarations) -> Iterator[DeclarationFault]:

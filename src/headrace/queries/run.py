@@ -26,6 +26,7 @@ def query_run(
     if not topics:
         raise QueriesUnmatchedError(queries.name)
     schemas = {name: topic.schema for name, topic in topics.items() if topic.schema is not None}
-    config = broker_config(project.settings, may_be_down=True)
+    own = project.settings.of("standing_queries", queries.name)
+    config = broker_config(own, may_be_down=True)
     instance = AggregatorInstance(config, queries, schemas)
     return ServiceRun(instance, StatusFolder(project.settings.state, QueryInstanceStatus), options)

@@ -1,6 +1,6 @@
 """Deployment: headrace.toml, the environment, secrets by reference."""
 
-from headrace.settings.kafka import PRODUCER_SETTINGS
+from headrace.settings.kafka_clients import JAVA_READING, JAVA_WRITING, PRODUCER_SETTINGS
 from headrace.settings.loading import (
     MASTERS,
     PROJECT_FILE,
@@ -12,6 +12,7 @@ from headrace.settings.loading import (
 from headrace.settings.model import (
     ANY_ORIGIN,
     STATE_FOLDER,
+    ClientSettings,
     EmbeddedKafka,
     IngestSettings,
     KafkaSettings,
@@ -28,10 +29,13 @@ from headrace.settings.model import (
 
 __all__ = [
     "ANY_ORIGIN",
+    "JAVA_READING",
+    "JAVA_WRITING",
     "MASTERS",
     "PRODUCER_SETTINGS",
     "PROJECT_FILE",
     "STATE_FOLDER",
+    "ClientSettings",
     "EmbeddedKafka",
     "IngestSettings",
     "KafkaSettings",

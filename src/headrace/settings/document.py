@@ -122,6 +122,10 @@ class Table:
         """The keys that are there."""
         return tuple(self._values)
 
+    def line(self, name: str) -> int:
+        """The line of a key; of the table around it when the key has none."""
+        return self._document.line((*self.path, name))
+
     def report(self, name: str, message: str, remedy: str = "") -> None:
         """Note a problem with the key ``name`` of this table."""
         self._document.report((*self.path, name), message, remedy)

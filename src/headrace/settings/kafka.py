@@ -5,42 +5,15 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
 
 from headrace.settings.document import Table
+from headrace.settings.kafka_clients import cluster_clients
 from headrace.settings.model import EmbeddedKafka, KafkaSettings
 
 # As many as replicas of a topic: more would prove nothing, and each takes a gigabyte.
 MAX_BROKERS = 3
-
-_NUMBER = r"\d{1,10}"
-_SWITCH = "true|false"
-PRODUCER_SETTINGS = {
-    "compression.type": "none|gzip|snappy|lz4|zstd",
-    "linger.ms": _NUMBER,
-}
-"""Names of librdkafka's that producers alone know, and what their values look like."""
-CLIENT_SETTINGS = PRODUCER_SETTINGS | {
-    "broker.address.family": "any|v4|v6",
-    "broker.address.ttl": _NUMBER,
-    "client.id": r"[\w.-]{1,200}",
-    "client.rack": r"[\w./-]{1,200}",
-    "connections.max.idle.ms": _NUMBER,
-    "metadata.max.age.ms": _NUMBER,
-    "reconnect.backoff.max.ms": _NUMBER,
-    "reconnect.backoff.ms": _NUMBER,
-    "retry.backoff.max.ms": _NUMBER,
-    "retry.backoff.ms": _NUMBER,
-    "socket.connection.setup.timeout.ms": _NUMBER,
-    "socket.keepalive.enable": _SWITCH,
-    "socket.nagle.disable": _SWITCH,
-    "socket.receive.buffer.bytes": _NUMBER,
-    "socket.send.buffer.bytes": _NUMBER,
-    "socket.timeout.ms": _NUMBER,
-}
-"""Those that change no promise: what is left out is set by headrace, or could lose records."""
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # Without GSSAPI: the wheel of confluent-kafka is built without Kerberos.
@@ -65,11 +38,14 @@ def kafka_settings(kafka: Table, root: Path) -> KafkaSettings:
     oauth = kafka.table("oauth")
     secrets = {librdkafka: kafka.secret(name) for name, librdkafka in _SECRETS.items()}
     secrets["sasl.oauthbearer.client.secret"] = oauth.secret("client_secret")
+    clients = cluster_clients(kafka)
     settings = KafkaSettings(
         bootstrap_servers=_servers(kafka),
         security=_security(kafka, root) | _oauth(oauth, root),
         secrets={name: secret for name, secret in secrets.items() if secret is not None},
-        client=_client(kafka.table("client")),
+        client=clients.client,
+        consumer=clients.consumer,
+        producer=clients.producer,
         embedded=_embedded(kafka.table("embedded")),
     )
     _consistent(kafka, oauth, settings)
@@ -114,25 +90,6 @@ def _oauth(oauth: Table, root: Path) -> dict[str, str]:
     # By default librdkafka asks the application for tokens, by a callback that there is not.
     method = {"sasl.oauthbearer.method": "oidc"} if url else {}
     return method | {name: value for name, value in texts.items() if value}
-
-
-def _client(client: Table) -> dict[str, str]:
-    texts = client.flat()
-    for name, value in texts.items():
-        problem, remedy = _client_problem(name, value)
-        if problem:
-            client.report(name, f"{client.label(name)} {problem}", remedy)
-    return texts
-
-
-def _client_problem(name: str, value: str) -> tuple[str, str]:
-    if name not in CLIENT_SETTINGS:
-        close = difflib.get_close_matches(name, CLIENT_SETTINGS, n=1)
-        known = f"known here: {', '.join(sorted(CLIENT_SETTINGS))}"
-        return "can't be set", f"did you mean {close[0]!r}?" if close else known
-    if not re.fullmatch(CLIENT_SETTINGS[name], value):
-        return f"is {value!r}", f"it must match {CLIENT_SETTINGS[name]}"
-    return "", ""
 
 
 def _file(kafka: Table, name: str, root: Path) -> str:

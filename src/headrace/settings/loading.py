@@ -11,6 +11,7 @@ from pathlib import Path
 from headrace.settings.document import Document, Table
 from headrace.settings.ingest import PASSWORD, ingest_settings
 from headrace.settings.kafka import kafka_settings
+from headrace.settings.kafka_clients import declared_clients
 from headrace.settings.model import (
     STATE_FOLDER,
     KafkaSettings,
@@ -79,6 +80,7 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
         embedded_hdfs=lake == EMBEDDED_HDFS,
         checkpoints=_checkpoints(project, root),
         ledger=_ledger(top.table("ledger")),
+        clients=declared_clients(top),
         ingest=ingest if "ingest" in top else None,
         schema_registry=schema_registry_settings(
             top.table("schema_registry"), root, is_given="schema_registry" in top

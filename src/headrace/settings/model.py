@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -61,6 +61,23 @@ class EmbeddedKafka:
 
 
 @dataclass(frozen=True)
+class ClientSettings:
+    """Settings of Kafka clients by librdkafka's names, as far as users may set them.
+
+    Attributes:
+        client: of all clients.
+        consumer: of those that read records.
+        producer: of those that write records.
+        line: of headrace.toml.
+    """
+
+    client: Mapping[str, str] = field(default_factory=dict)
+    consumer: Mapping[str, str] = field(default_factory=dict)
+    producer: Mapping[str, str] = field(default_factory=dict)
+    line: int = field(default=1, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
 class KafkaSettings:
     """Which cluster, and how to talk to it.
 
@@ -69,7 +86,9 @@ class KafkaSettings:
         security: librdkafka's names to plain values (``security.protocol``, ``ssl.ca.location``,
             ``sasl.mechanism``, ``sasl.username`` ...).
         secrets: librdkafka's names to secrets (``sasl.password``, ``ssl.key.password``).
-        client: librdkafka's settings that are passed on as they are.
+        client: librdkafka's settings of all clients.
+        consumer: those of clients that read records.
+        producer: those of clients that write records.
         embedded: the embedded cluster, used when ``bootstrap_servers`` is empty.
     """
 
@@ -77,7 +96,18 @@ class KafkaSettings:
     security: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     client: Mapping[str, str] = field(default_factory=dict)
+    consumer: Mapping[str, str] = field(default_factory=dict)
+    producer: Mapping[str, str] = field(default_factory=dict)
     embedded: EmbeddedKafka = field(default_factory=EmbeddedKafka)
+
+    def with_clients(self, clients: ClientSettings) -> KafkaSettings:
+        """Returns the cluster with settings of clients that count before its own."""
+        return replace(
+            self,
+            client={**self.client, **clients.client},
+            consumer={**self.consumer, **clients.consumer},
+            producer={**self.producer, **clients.producer},
+        )
 
 
 @dataclass(frozen=True)
@@ -269,6 +299,7 @@ class Settings:
         ingest: the HTTP service, which ``headrace up`` starts; ``None``: the project has none.
         schema_registry: of the schemas of topics; ``None``: the project has none.
         ledger: of all pipelines.
+        clients: of declarations that have Kafka clients of their own settings, by kind and name.
         unset: what ``[ingest]`` takes from the environment or a file, and is not there: only what
             :meth:`require_ingest` guards needs it.
     """
@@ -290,7 +321,21 @@ class Settings:
     ingest: IngestSettings | None = None
     schema_registry: SchemaRegistrySettings | None = None
     ledger: LedgerSettings = field(default_factory=LedgerSettings)
+    clients: Mapping[tuple[str, str], ClientSettings] = field(default_factory=dict)
     unset: tuple[Problem, ...] = ()
+
+    def of(self, kind: str, name: str) -> Settings:
+        """Returns the settings with which a declaration runs: clients of all sites have its own.
+
+        Args:
+            kind: of the declaration, as JSON calls it: ``workers``.
+            name: the declaration's.
+        """
+        own = self.clients.get((kind, name))
+        if own is None:
+            return self
+        sites = {site: kafka.with_clients(own) for site, kafka in self.sites.items()}
+        return replace(self, kafka=self.kafka.with_clients(own), sites=sites)
 
     def require_ingest(self) -> IngestSettings:
         """Returns the settings of the HTTP service, whole; the defaults where there are none.

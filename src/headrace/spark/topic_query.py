@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
 from headrace.kafka.client.clients import ClientConfig
-from headrace.kafka.client.java_client import java_config
+from headrace.kafka.client.java_client import java_config, java_reader, java_writer
 from headrace.model import TopicPartition
 from headrace.spark.checkpoints import start_query
 
@@ -61,7 +61,7 @@ class ReadTopic:
         """Returns the options of Spark's source."""
         partitions = sorted(source.partition for source in self.starts)
         offsets = {str(source.partition): offset for source, offset in self.starts.items()}
-        return _kafka(java_config(self.config) | _READING) | {
+        return _kafka(java_config(self.config) | java_reader(self.config) | _READING) | {
             "assign": json.dumps({self.topic: partitions}),
             "startingOffsets": json.dumps({self.topic: offsets}),
             "includeHeaders": "true",
@@ -88,7 +88,7 @@ class OutgoingRows:
     def options(self) -> dict[str, str]:
         """Returns the options of Spark's sink."""
         batches = _ONE_BY_ONE if self.one_by_one else {}
-        return _kafka(java_config(self.config) | _WRITING | batches)
+        return _kafka(java_config(self.config) | _WRITING | java_writer(self.config) | batches)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def worker_run(
         BrokerUnreachableError: if the embedded broker is down.
         ExtraMissingError: if it reads events of a format without its extra.
     """
-    config = broker_config(settings)
+    config = broker_config(settings.of("workers", worker.name))
     membership = Membership(
         worker.consumer_group, instance_id=options.instance_id, protocol=options.protocol
     )

@@ -885,3 +885,14 @@ def test_a_condition_of_profiles_that_no_event_meets_is_found(problems):
     )
     texts = [text for _, text in problems("from headrace import Profiles\n" + body)]
     assert any("Profiles.forget: 'kind' is never 'veiw' " in text for text in texts), texts
+
+
+def test_client_settings_of_what_is_not_declared_are_refused_with_a_near_name(problems, write):
+    body = "@worker(topic=clicks)\ndef bidder(record): ...\n"
+    table = "[workers.{}.kafka.consumer]\nfetch.min.bytes = 1000\n"
+    assert write(body, more=table.format("bidder")).settings.clients
+    [(_, message)] = problems(body, more="\n" + table.format("biddr"))
+    assert "headrace.toml:5: workers.biddr: no worker 'biddr' is declared" in message
+    assert "did you mean 'bidder'?" in message
+    [(_, message)] = problems(body, more="[mirrors.bidder.kafka.consumer]\n")
+    assert "mirrors.bidder: no mirror 'bidder' is declared (declared: none)" in message

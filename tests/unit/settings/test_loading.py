@@ -136,7 +136,10 @@ def test_a_login_by_token_and_settings_of_the_client_are_passed_on(load, tmp_pat
     ("text", "problem"),
     [
         ('[kafka.client]\nclient.idd = "x"', "client.idd can't be set.*did you mean 'client.id'"),
-        ('[kafka.client]\nacks = "1"', "kafka.client.acks can't be set.*known here: broker"),
+        (
+            '[kafka.client]\nacks = "1"',
+            "kafka.client.acks can't be set: .*lost.*min.insync.replicas of the topic",
+        ),
         ('[kafka.client]\nlinger.ms = "soon"', "kafka.client.linger.ms is 'soon'"),
         ('[kafka]\nsasl_mechanism = "GSSAPI"', "Kerberos is not supported"),
         ('[spark]\nmaster = "yarn"', "YARN, Kubernetes and Mesos are not supported"),

@@ -19,7 +19,7 @@ from headrace.kafka.client.broker_errors import (
     is_of_record,
     meaning,
 )
-from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.clients import ClientConfig, writer_tuning
 from headrace.kafka.write.polled_producer import PolledProducer
 from headrace.model import Topic
 
@@ -244,7 +244,8 @@ class _TopicProducer(PolledProducer):
 
     def __init__(self, config: ClientConfig, tuning: ClientConfig, size: int) -> None:
         sized = {**tuning, "message.max.bytes": str(size), "batch.size": str(size)}
-        super().__init__(config, sized)
+        # What a request waits for is a setting of the service.
+        super().__init__(config, writer_tuning(config, sized) | dict(tuning))
         self._deadlines = Deadlines()
 
     def enqueue(self, topic: str, events: Sequence[Accepted], headers: Headers) -> _Outstanding:

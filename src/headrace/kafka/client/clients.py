@@ -1,7 +1,9 @@
 """Clients of the brokers: their configuration, and the producers and consumers made of it.
 
 Every function takes librdkafka's configuration as :func:`client_config` makes it, plain strings
-that can travel to another process.
+that can travel to another process. What users set for readers and writers of records alone is in it
+under names that begin with ``consumer.`` and ``producer.``: clients that only look something up do
+without it, as their timing is headrace's own.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from headrace.settings import PRODUCER_SETTINGS, KafkaSettings
 
 ClientConfig = Mapping[str, str]
 
+READER, WRITER = "consumer.", "producer."
+"""With what the names of settings of readers and of writers begin in a configuration."""
 MESSAGE_TIMEOUT_MS = 180_000
 ALWAYS_THERE = "__consumer_offsets"
 """The topic to fetch metadata of: a request for another name might create that topic."""
@@ -40,6 +44,7 @@ _BULK_READING = {
 _LOG = logging.getLogger("headrace.kafka")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _FIRST_METADATA_SECONDS = 1.0
+_BATCH_LIMITS = ("batch.size", "batch.num.messages")
 
 
 def client_config(kafka: KafkaSettings, bootstrap: str) -> dict[str, str]:
@@ -53,10 +58,44 @@ def client_config(kafka: KafkaSettings, bootstrap: str) -> dict[str, str]:
         # librdkafka's default (CRC32) sends a key elsewhere than every Java client and Spark do.
         "partitioner": "murmur2_random",
     } | dict(kafka.client)
+    config |= {READER + name: value for name, value in kafka.consumer.items()}
+    config |= {WRITER + name: value for name, value in kafka.producer.items()}
     if kafka.bootstrap_servers:
         config |= dict(kafka.security)
         config |= {name: secret.reveal() for name, secret in kafka.secrets.items()}
     return config
+
+
+def reader_tuning(config: ClientConfig, defaults: ClientConfig) -> dict[str, str]:
+    """Returns settings of a consumer that reads records: ``defaults``, unless users set others."""
+    return dict(defaults) | _set_for(READER, config)
+
+
+def writer_tuning(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings of a producer of records: ``defaults``, unless users set others.
+
+    Limits of batches are the lower ones: brokers refuse a batch as a whole that is too large.
+    """
+    own = _set_for(WRITER, config)
+    limits = {
+        name: str(min(int(own[name]), int(defaults[name])))
+        for name in _BATCH_LIMITS
+        if name in own and name in defaults
+    }
+    return dict(defaults) | own | limits
+
+
+def _set_for(clients: str, config: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name.removeprefix(clients): value
+        for name, value in config.items()
+        if name.startswith(clients)
+    }
+
+
+def _common(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of all clients."""
+    return {name: value for name, value in config.items() if not name.startswith((READER, WRITER))}
 
 
 def non_producer_settings(config: ClientConfig) -> dict[str, str]:
@@ -70,7 +109,11 @@ def non_producer_settings(config: ClientConfig) -> dict[str, str]:
     """
     connections = {"enable.sparse.connections": "false"}
     # librdkafka warns of the settings of a producer.
-    own = {k: v for k, v in config.items() if k != "partitioner" and k not in PRODUCER_SETTINGS}
+    own = {
+        name: value
+        for name, value in _common(config).items()
+        if name != "partitioner" and name not in PRODUCER_SETTINGS
+    }
     return connections | own
 
 
@@ -92,7 +135,7 @@ def producer(
     """
     return confluent_kafka.Producer(
         {"compression.type": "lz4", "linger.ms": "20"}
-        | dict(config)
+        | _common(config)
         | {
             "acks": "all",
             "enable.idempotence": "true",
@@ -162,7 +205,7 @@ def task_consumer(config: ClientConfig) -> Iterator[confluent_kafka.Consumer]:
     has met an error is not lent again.
     """
     free = _free_consumers(os.getpid(), frozenset(config.items()))
-    lent = free.pop() if free else consumer(dict(config), "headrace.tasks", _BULK_READING)
+    lent = free.pop() if free else _bulk_reader(config)
     try:
         yield lent
     except Exception:
@@ -174,6 +217,10 @@ def task_consumer(config: ClientConfig) -> Iterator[confluent_kafka.Consumer]:
         raise
     lent.unassign()
     free.append(lent)
+
+
+def _bulk_reader(config: ClientConfig) -> confluent_kafka.Consumer:
+    return consumer(config, "headrace.tasks", reader_tuning(config, _BULK_READING))
 
 
 @functools.lru_cache(maxsize=8)

@@ -5,9 +5,11 @@ Spark's own source and sink are Java clients. Files are read here: executors nee
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.clients import READER, WRITER, ClientConfig
+from headrace.settings import JAVA_READING, JAVA_WRITING
 
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -28,6 +30,21 @@ def java_config(config: ClientConfig) -> dict[str, str]:
     """
     java = {name: config[name] for name in _SAME if name in config}
     return java | _encryption(config) | _login(config)
+
+
+def java_reader(config: ClientConfig) -> dict[str, str]:
+    """Returns what users set for consumers of records, as far as Kafka's Java client has it."""
+    return _set_for(READER, JAVA_READING, config)
+
+
+def java_writer(config: ClientConfig) -> dict[str, str]:
+    """Returns what users set for producers of records, as far as Kafka's Java client has it."""
+    return _set_for(WRITER, JAVA_WRITING, config)
+
+
+def _set_for(clients: str, names: Mapping[str, str], config: ClientConfig) -> dict[str, str]:
+    own = {java: config.get(clients + name) for name, java in names.items()}
+    return {name: value for name, value in own.items() if value is not None}
 
 
 def _encryption(config: ClientConfig) -> dict[str, str]:

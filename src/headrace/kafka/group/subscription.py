@@ -18,7 +18,7 @@ from headrace.errors import (
     WorkerTruncatedError,
 )
 from headrace.kafka.client.broker_errors import Meaning, forbidden, is_forbidden, meaning
-from headrace.kafka.client.clients import ClientConfig, non_producer_settings
+from headrace.kafka.client.clients import ClientConfig, non_producer_settings, reader_tuning
 from headrace.kafka.client.lost_brokers import IdleCheck
 from headrace.kafka.client.partitions import client_partition, client_partitions, partition_of
 from headrace.kafka.group.commits import Answered, Commits, OffsetCommit
@@ -407,7 +407,7 @@ def _consumer_config(config: ClientConfig, membership: Membership) -> dict[str, 
         own["socket.keepalive.enable"] = "true"
     if membership.instance_id:
         own["group.instance.id"] = membership.instance_id
-    return non_producer_settings(config) | _PREFETCH | own
+    return non_producer_settings(config) | reader_tuning(config, _PREFETCH) | own
 
 
 def _is_end(message: confluent_kafka.Message) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headrace.kafka.client.broker_errors import delivery_failure, is_forbidden
-from headrace.kafka.client.clients import ClientConfig, producer
+from headrace.kafka.client.clients import ClientConfig, producer, writer_tuning
 from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.failures import failure
 from headrace.kafka.write.record import until_taken
@@ -45,7 +45,8 @@ class CountingProducer:
     ) -> None:
         size = str(max_batch_bytes)
         self._config, self._on_acknowledged = config, on_acknowledged
-        self._producer = producer(config, {"message.max.bytes": size, "batch.size": size})
+        limits = {"message.max.bytes": size, "batch.size": size}
+        self._producer = producer(config, writer_tuning(config, limits))
         self.acknowledged: Counter[str] = Counter()
         self.failures: dict[int, str] = {}
 

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import RecordRejectedError, SinkError
 from headrace.kafka.client.broker_errors import delivery_failure
-from headrace.kafka.client.clients import ClientConfig, connected_producer, producer
+from headrace.kafka.client.clients import ClientConfig, connected_producer, producer, writer_tuning
 from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.failures import failure
 from headrace.kafka.write.record import ProducerRecord, until_taken
@@ -79,7 +79,8 @@ def _producer(
     config: frozenset[tuple[str, str]],
     tuning: frozenset[tuple[str, str]],
 ) -> confluent_kafka.Producer:
-    return connected_producer(dict(config), dict(tuning))
+    settings = dict(config)
+    return connected_producer(settings, writer_tuning(settings, dict(tuning)))
 
 
 def _failure_of(config: ClientConfig, topic: str, error: Exception) -> Exception:

@@ -12,7 +12,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.client.broker_errors import Meaning, delivery_failure, meaning
-from headrace.kafka.client.clients import ClientConfig, connected_producer
+from headrace.kafka.client.clients import ClientConfig, connected_producer, writer_tuning
 from headrace.kafka.write.failures import failure
 from headrace.kafka.write.record import ProducerRecord, until_taken
 
@@ -68,7 +68,7 @@ class TransactionWriter:
         self._config, self._seconds, self._on_wait = config, seconds, on_wait
         limit = str(seconds * 1000)
         limits = {"transaction.timeout.ms": limit, "message.timeout.ms": limit}
-        self._producer = connected_producer(config, limits | dict(tuning))
+        self._producer = connected_producer(config, writer_tuning(config, limits | dict(tuning)))
         self._take = functools.partial(until_taken, self._producer.produce, self.poll)
         self._failures: list[tuple[str, KafkaError]] = []
         self._is_open = False

@@ -58,7 +58,7 @@ def routes_of(
         NotDeclaredError: if headrace.toml has no such site.
         BrokerUnreachableError: if an embedded broker was never started.
     """
-    settings = project.settings
+    settings = project.settings.of("dispatchers", dispatcher.name)
     own = own_cluster(settings)
     names = frozenset(cluster.site for cluster in site_clusters(settings))
     return [

@@ -40,11 +40,12 @@ def plan_of(project: LoadedProject, merger: Merger) -> MergerPlan:
     Raises:
         BrokerUnreachableError: if the embedded broker was never started.
     """
+    settings = project.settings.of("mergers", merger.name)
     elsewhere = {topic.name for topic in merger.mirrored_elsewhere}
     return MergerPlan(
         merger.name,
         merger.consumer_group,
-        own_cluster(project.settings).client_config(may_be_down=True),
+        own_cluster(settings).client_config(may_be_down=True),
         {
             topic.name: (
                 ClockSource.RECORDS

@@ -51,7 +51,8 @@ def mirror_plan(settings: Settings, mirror: Mirror, *, reports_times: bool = Fal
         NotDeclaredError: if headrace.toml has no such site.
         BrokerUnreachableError: if an embedded broker was never started.
     """
-    source, target = cluster_of(settings, mirror.source), own_cluster(settings)
+    own = settings.of("mirrors", mirror.name)
+    source, target = cluster_of(own, mirror.source), own_cluster(own)
     return MirrorPlan(
         mirror.name,
         mirror.consumer_group,

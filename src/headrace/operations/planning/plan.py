@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.admin.topics import (
@@ -31,10 +32,13 @@ from headrace.pipelines.sink_changes import (
 )
 from headrace.pipelines.start.checkpoint_changes import CheckpointChange, checkpoint_changes
 from headrace.project.check import project_topics
+from headrace.project.kinds import kinds
 from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
+from headrace.project.site_clusters import site_clusters
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.topics import query_topic_changes
+from headrace.settings import Settings
 from headrace.sinks.api import Sink
 from headrace.topics.declared_keys import read_keys, remember_keys
 from headrace.topics.durability import (
@@ -103,6 +107,25 @@ class WorkerRoute:
 
 
 @dataclass(frozen=True)
+class SetClients:
+    """Settings of Kafka clients that differ from those of headrace.
+
+    Attributes:
+        of: what has the clients: "site", or the kind of a declaration, such as "mirror".
+        name: of the site, or of the declaration.
+        client: settings of all of its clients.
+        consumer: those of clients that read records.
+        producer: those of clients that write records.
+    """
+
+    of: str
+    name: str
+    client: Mapping[str, str]
+    consumer: Mapping[str, str]
+    producer: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Plan:
     """Topic changes, routes and workers.
 
@@ -115,6 +138,7 @@ class Plan:
         sinks: what pipelines change in the targets of their sinks, and what is refused; of an
             applied plan, what was made.
         queries: pipelines that would not start, since other steps have written their checkpoint.
+        clients: settings of Kafka clients, of sites and of declarations that have their own.
     """
 
     changes: tuple[TopicChange, ...]
@@ -124,6 +148,7 @@ class Plan:
     warnings: tuple[Fault, ...] = ()
     sinks: tuple[SinkChange, ...] = ()
     queries: tuple[CheckpointChange, ...] = ()
+    clients: tuple[SetClients, ...] = ()
 
     @property
     def refused(self) -> tuple[TopicChange | SinkChange | CheckpointChange, ...]:
@@ -146,6 +171,10 @@ def make_plan(project: LoadedProject) -> Plan:
     # Outside of the try: sinks and checkpoints are shown also while the broker is down.
     sinks = sink_changes(project.settings, pipelines)
     queries = checkpoint_changes(project.settings, pipelines)
+    clients = _set_clients(project.settings)
+    shown = partial(
+        Plan, routes=routes, workers=workers, sinks=sinks, queries=queries, clients=clients
+    )
     try:
         config = broker_config(project.settings)
         live = topic_states(config, [topic.name for topic in topics])
@@ -172,8 +201,8 @@ def make_plan(project: LoadedProject) -> Plan:
         )
     except BrokerUnreachableError as error:
         missing = tuple(plan_topics(topics, {}))
-        return Plan(missing, routes, workers, broker_down=str(error), sinks=sinks, queries=queries)
-    return Plan(tuple(changes), routes, workers, warnings=warnings, sinks=sinks, queries=queries)
+        return shown(missing, broker_down=str(error))
+    return shown(tuple(changes), warnings=warnings)
 
 
 def apply_plan(project: LoadedProject) -> AppliedPlan:
@@ -233,6 +262,19 @@ def _routes(project: LoadedProject) -> tuple[PipelineRoute, ...]:
         )
         for pipeline in project.declared(Pipeline).values()
     )
+
+
+def _set_clients(settings: Settings) -> tuple[SetClients, ...]:
+    labels = {kind.plural: kind.label for kind in kinds()}
+    clusters = [(cluster.site, cluster.kafka) for cluster in site_clusters(settings)]
+    shown = (
+        *(SetClients("site", n, k.client, k.consumer, k.producer) for n, k in clusters),
+        *(
+            SetClients(labels[kind], name, own.client, own.consumer, own.producer)
+            for (kind, name), own in settings.clients.items()
+        ),
+    )
+    return tuple(row for row in shown if row.client or row.consumer or row.producer)
 
 
 def _of_side_table(side: Sink | None, otherwise: str) -> str:

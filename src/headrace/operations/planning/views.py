@@ -80,6 +80,17 @@ def _routes(plan: Plan, screen: Screen) -> None:
         lanes = f"worker, {worker.lanes} lane(s) over {worker.partitions} partition(s)"
         name, topics = escape(worker.worker), escape(_listed(worker.topics))
         screen.line(f"  [bold]{name}[/] ({topics}): {lanes}; on failure {worker.on_failure}")
+    for clients in plan.clients:
+        tables = {
+            "client": clients.client,
+            "consumer": clients.consumer,
+            "producer": clients.producer,
+        }
+        for table, values in tables.items():
+            if values:
+                shown = ", ".join(f"{setting}={value}" for setting, value in values.items())
+                of = escape(f"{clients.of} {clients.name}")
+                screen.line(f"  Kafka {table} of [bold]{of}[/]: {escape(shown)}")
 
 
 def _listed(names: Iterable[str]) -> str:

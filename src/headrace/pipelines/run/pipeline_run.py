@@ -86,7 +86,7 @@ def run_context(settings: Settings, pipeline: Pipeline, deployment: Deployment) 
     """Returns what ``pipeline`` runs with; its staging folder is chosen by each start."""
     return RunContext(
         lake=deployment.lake,
-        client=client_config(settings.kafka, deployment.bootstrap),
+        client=client_config(settings.of("pipelines", pipeline.name).kafka, deployment.bootstrap),
         sinks=settings.sinks,
         state=settings.state / "state" / pipeline.name,
         registry=settings.schema_registry,

@@ -58,7 +58,7 @@ def matched_events_run(
     settings = project.settings
     declared = _matched(project, queries, topic)
     check_format(declared)
-    own = own_cluster(settings)
+    own = own_cluster(settings.of("standing_queries", queries.name))
     config = own.client_config(may_be_down=True)
     matched = EmitterPlan(queries, declared, config, own.site)
     registry = RegistryReader(

@@ -12,7 +12,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.client.broker_errors import delivery_failure
-from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.clients import ClientConfig, writer_tuning
 from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.polled_producer import PolledProducer
 from headrace.workers.lanes.attempt import CURRENT, Sends
@@ -148,7 +148,7 @@ class Sender:
             OverflowError: if its partition is beyond 32 bits.
         """
         if self._producer is None:
-            self._producer = PolledProducer(self._config, _TUNING)
+            self._producer = PolledProducer(self._config, writer_tuning(self._config, _TUNING))
         self._producer.current.produce(*record, headers=list(headers), on_delivery=sent.report)
         self._producer.expect_reports()
 

@@ -87,7 +87,8 @@ def run_on_spark(
     """
     membership = Membership(worker.consumer_group, protocol=placement.protocol)
     worker = with_schemas(worker, settings)
-    run = DistributedRun(worker, broker_config(settings), membership, uuid.uuid4().hex)
+    config = broker_config(settings.of("workers", worker.name))
+    run = DistributedRun(worker, config, membership, uuid.uuid4().hex)
     run.prepare()
     with (
         serving(placement.metrics_host, placement.metrics_port) as server,

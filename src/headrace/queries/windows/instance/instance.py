@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client.broker_errors import Meaning, meaning
-from headrace.kafka.client.clients import ClientConfig, consumer
+from headrace.kafka.client.clients import ClientConfig, consumer, reader_tuning
 from headrace.kafka.client.lost_brokers import BrokersLostError, IdleCheck
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.kafka.read.log_cuts import Seen, cut_offset, epoch_of
@@ -247,7 +247,7 @@ class AggregatorInstance:
                 self._watched,
                 partial(self._show_waiting, "the brokers do not answer", observe),
             )
-        reader = consumer(self._config, "headrace.aggregate", _READING)
+        reader = consumer(self._config, "headrace.aggregate", reader_tuning(self._config, _READING))
         try:
             reader.assign(place_stages(self._config, self._queries, self._owned))
             self._take_while_leased(reader, lease, ends, observe)
