@@ -358,6 +358,14 @@ def test_errors_for_people_leave_stdout_alone(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_what_rejected_a_record_may_be_a_worker_or_a_pipeline(capsys):
+    for shown in (DeadLetterList((LETTER,)), DeadLetterContents((LETTER,))):
+        ConsoleOutput().show(shown)
+        text = capsys.readouterr().out
+        assert "rejected by" in text
+        assert "pipeline" not in text
+
+
 def test_into_a_file_nothing_is_wrapped_or_cut(capsys):
     """Programs search it, and people paste it into issues."""
     screen, place = Screen(), "orders/3 " * 100

@@ -83,7 +83,7 @@ def _counts(result: DeadLetterCounts, screen: Screen) -> None:
 
 @view.register
 def _list(result: DeadLetterList, screen: Screen) -> None:
-    letters = table("record", "reason", "pipeline", "written", "detail")
+    letters = table("record", "reason", "rejected by", "written", "detail")
     for stored in result.letters:
         letter, written = stored.letter, time_text(stored.written_ms)
         # Reasons and details may quote what a producer wrote, such as codes that a terminal
@@ -100,7 +100,7 @@ def _contents(result: DeadLetterContents, screen: Screen) -> None:
         facts = {
             "record": f"{stored.origin}, {time_text(letter.timestamp_ms)}",
             "reason": f"{letter.reason}: {letter.detail}",
-            "pipeline": f"{stored.pipeline}, version {stored.version}",
+            "rejected by": f"{stored.pipeline}, version {stored.version}",
             "written": f"{time_text(stored.written_ms)}, after {stored.replays} replay(s)",
             "key": content_text(letter.key),
             "value": content_text(letter.value),
