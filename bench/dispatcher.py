@@ -26,11 +26,11 @@ from bench.latency import await_start
 from bench.live_traffic import PARTITIONS, Arrivals, Traffic, quantile
 from bench.peers.programs import check_running, end, started
 from bench.results import Row, row
-from bench.usage import Watch
 from headrace import DispatchMode
 from headrace.kafka.admin.topics import apply_changes, plan_topics
 from headrace.kafka.client.clients import client_config
 from headrace.runtime.java.installation import find_java
+from headrace.runtime.process_tree import Watch
 from headrace.settings.model import KafkaSettings
 
 BENCHMARK = "dispatcher"

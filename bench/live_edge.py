@@ -27,10 +27,10 @@ from bench.cluster import opened as opened_broker
 from bench.command import exit_code, show
 from bench.events import events, impressions_topic
 from bench.results import Row, row
-from bench.usage import Watch, processes
 from headrace import Lake, Pipeline
 from headrace.kafka.client.clients import client_config, producer
 from headrace.runtime.java.installation import find_java
+from headrace.runtime.process_tree import Watch, processes
 from headrace.settings.model import KafkaSettings, Settings, SparkSettings
 
 if TYPE_CHECKING:

@@ -24,13 +24,13 @@ from bench.latency import LatencyBenchmark, await_start
 from bench.live_traffic import PARTITIONS, Arrival, Arrivals, Traffic, quantile
 from bench.peers.programs import check_running, end, started
 from bench.query_traffic import TTL, ad_impressions_topic
-from bench.usage import Watch
 from headrace import StandingQueries
 from headrace.kafka.admin.topics import apply_changes, plan_topics, with_dead_letters
 from headrace.kafka.client.clients import client_config, consumer
 from headrace.queries.records.matched import Tick, decode_matched
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.topics import ensure_query_topics
+from headrace.runtime.process_tree import Watch
 from headrace.settings.model import KafkaSettings
 
 REAL_TIME, MICRO_BATCH = "headrace-real-time", "headrace-micro-batch"

@@ -25,13 +25,13 @@ from bench.latency import LatencyBenchmark, await_start
 from bench.live_traffic import PARTITIONS, Traffic, quantile
 from bench.peers.programs import end, started
 from bench.query_traffic import TTL
-from bench.usage import Watch
 from headrace import EpochMillis, StandingQueries, Topic
 from headrace.events.times import parse_time
 from headrace.kafka.client.clients import client_config, consumer
 from headrace.queries.records.result import ResultKind, decode_result
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.topics import ensure_query_topics
+from headrace.runtime.process_tree import Watch
 from headrace.settings.model import KafkaSettings
 
 LIMITS = {

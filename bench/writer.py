@@ -26,8 +26,8 @@ from bench.command import exit_code, in_turn, show
 from bench.driver import Driver, Open, OutputWrongError
 from bench.results import Row, row
 from bench.setup import Setup
-from bench.usage import Usage, Watch, processes
 from headrace.runtime.java.installation import Java, find_java
+from headrace.runtime.process_tree import Usage, Watch, processes
 
 BENCHMARK = "writer"
 RIVAL = "plain-spark"

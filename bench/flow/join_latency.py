@@ -32,9 +32,9 @@ from bench.flow.events import CLICK_EVERY, Traffic
 from bench.flow.join import TIMES
 from bench.flow.part import HEAP_MB, Part, System
 from bench.peers.contest import PARTITIONS, THREADS, Contest, Findings, prepared, setup_for
-from bench.usage import Usage, Watch
 from headrace.kafka.client.clients import client_config, producer
 from headrace.runtime.java.installation import find_java
+from headrace.runtime.process_tree import Usage, Watch
 from headrace.settings.model import KafkaSettings
 
 EVENTS_PER_SECOND = 2_000

@@ -37,12 +37,12 @@ from bench.ingest.services import (
     running,
 )
 from bench.results import Row, row
-from bench.usage import Usage, Watch, processes
 from headrace.kafka.admin.topics import ensure_topics
 from headrace.kafka.client.clients import client_config
 from headrace.kafka.client.offsets import watermarks
 from headrace.model import Topic, TopicPartition
 from headrace.runtime.java.installation import find_java
+from headrace.runtime.process_tree import Usage, Watch, processes
 from headrace.settings.model import KafkaSettings
 
 OURS = "headrace"

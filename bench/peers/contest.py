@@ -19,9 +19,9 @@ from bench.driver import Driver, Open, OutputWrongError, SystemFailedError
 from bench.peers.figures import Run
 from bench.peers.programs import PeerMissingError
 from bench.setup import Setup
-from bench.usage import Watch, processes, tree
 from headrace.errors import JarError
 from headrace.runtime.java.installation import Java
+from headrace.runtime.process_tree import Watch, processes, tree
 
 Start = TypeVar("Start")
 

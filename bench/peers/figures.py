@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.results import Row, row
-from bench.usage import Usage
+from headrace.runtime.process_tree import Usage
 
 Runs = Mapping[tuple[str, int], Sequence[Mapping[str, float]]]
 """By system and size, a round's figures by metric."""

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from bench.usage import Process, processes
 from tests.integration.service import Service, bearer
 from tests.waiting import LIMIT_SECONDS, wait_for
 
+from headrace.runtime.process_tree import Process, processes
 from headrace.settings import Rate
 
 BATCH = 10

@@ -18,7 +18,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from bench.usage import parse_stat
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.drills.checker import (
     Fault,
@@ -38,6 +37,7 @@ from headrace.kafka.client.admin_requests import admin_request
 from headrace.kafka.client.offsets import group_offsets
 from headrace.kafka.dead_letters.letters import scan
 from headrace.model import Topic, TopicPartition
+from headrace.runtime.process_tree import parse_stat
 
 ROOT = Path(__file__).parents[2]
 POLL_SECONDS = 0.2

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
-from bench.usage import processes
 from tests.integration.service import Service, bearer, http
 from tests.waiting import wait_for
 
 from headrace.ingest.tokens.token import Token, issue
 from headrace.runtime.files.durable_files import replace_file
+from headrace.runtime.process_tree import processes
 
 NOBODY = "127.0.0.1:1"
 SETTINGS = "deadline_seconds = 1\n"

@@ -19,9 +19,9 @@ from bench.peers.contest import Findings
 from bench.peers.figures import Measurement, Run
 from bench.report import PAGE
 from bench.setup import Setup
-from bench.usage import Usage
 
 from headrace.model import event_schema
+from headrace.runtime.process_tree import Usage
 
 TIMES = Times(within=timedelta(hours=1), wait=timedelta(minutes=2))
 MONTH = Traffic(24_000, 4, timedelta(days=30), timedelta(days=29), name="month")

@@ -1,7 +1,8 @@
 """The pure parts of ingest's benchmark."""
 
 from bench.ingest.__main__ import Run, rows
-from bench.usage import Usage
+
+from headrace.runtime.process_tree import Usage
 
 
 def run(events, cpu_seconds):

@@ -8,10 +8,10 @@ from bench.peers.programs import PeerMissingError
 from bench.peers.record.__main__ import PARTITIONS, THREADS, Worked, ideal, messages_of
 from bench.peers.systems import SYSTEMS
 from bench.peers.writer import Written, hours_to_catch_up, rows
-from bench.usage import Usage
 from rich.console import Console
 
 from headrace.runtime.java.installation import find_java
+from headrace.runtime.process_tree import Usage
 
 
 def run(messages_per_second, cpu_seconds=4.0):

@@ -24,12 +24,12 @@ from bench.sinks import (
     topic_of,
     with_ratios,
 )
-from bench.usage import Usage
 from opensearchpy import helpers
 from tests.mock_registry import MockRegistry
 
 from headrace.model import event_schema
 from headrace.pipelines.source.decode import decoder_for
+from headrace.runtime.process_tree import Usage
 
 FIELDS = event_schema(Impression).names
 RATIOS = {TIMES_DELTA, TIMES_LOADER}

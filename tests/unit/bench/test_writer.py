@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 from bench.command import in_turn
 from bench.driver import OutputWrongError
-from bench.usage import Usage
 from bench.writer import Run, check, rows
+
+from headrace.runtime.process_tree import Usage
 
 
 def run(seconds, cpu_seconds=8.0):
