@@ -27,6 +27,7 @@ _MODULES = {
     "ingest.spool.commands": ("spool",),
     "offline_files.commands": ("load-offline-files",),
     "operations.sizing.commands": ("size",),
+    "operations.measuring.commands": ("measure",),
     "pipelines.commands": ("run", "pause", "resume", "compact", "checkpoint"),
     "pipelines.reprocessing.commands": ("reprocess",),
     "operations.reconciling.commands": ("reconcile",),

@@ -10,6 +10,7 @@ HeadraceError                         base
 ├── EnvelopeTopicError                a topic takes envelopes of many events, and no single ones
 ├── RecordKeyMissingError             a topic is compacted by keys that its events do not hold
 ├── SampleError                       no events to measure with
+├── MeasurementError                  a worker, pipeline or producer can't be measured
 ├── JavaUnavailableError              runtime: no usable Java, and the bundled one does not start
 ├── JarError                          a jar could not be fetched, or its hash is not the locked one
 ├── ServerStartError                  a server did not become ready, or its port is in use

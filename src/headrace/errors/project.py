@@ -140,3 +140,12 @@ class SampleError(FactsError):
     @property
     def remedy(self) -> str:
         return "--sample FILE.ndjson gives events, one JSON document a line."
+
+
+@dataclass(eq=False)
+class MeasurementError(FactsError):
+    """A declaration can't be measured."""
+
+    exit_code = 2
+    name: str
+    reason: str

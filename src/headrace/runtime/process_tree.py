@@ -147,6 +147,7 @@ class Watch:
         self._left_out = frozenset() if counts_root else frozenset({root})
         self._known: list[Process] = []
         self._peak_mb = self._peak_worker_mb = 0.0
+        self._most_cpu_seconds = 0.0
         self._end = threading.Event()
         self._looking = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
@@ -169,9 +170,11 @@ class Watch:
         return Usage(used, self._peak_mb, self._peak_worker_mb)
 
     def cpu_seconds(self) -> float:
-        """Returns the CPU that the tree has used from the beginning until now."""
+        """Returns the CPU that the tree has used from the beginning until now; it never falls."""
         self._look()
-        return self.usage.cpu_seconds
+        # A child whose parent does not wait for it leaves with what it has used.
+        self._most_cpu_seconds = max(self._most_cpu_seconds, self.usage.cpu_seconds)
+        return self._most_cpu_seconds
 
     def _run(self) -> None:
         samples = itertools.count(1)

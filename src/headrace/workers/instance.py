@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaException
 
@@ -39,6 +39,8 @@ from headrace.workers.states import transition
 from headrace.workers.tasks.retry_topics import consumed_topics
 from headrace.workers.timing import WorkerTiming
 
+MakeSender: TypeAlias = Callable[[ClientConfig, WorkerTiming], Sender]
+
 _LOG = logging.getLogger("headrace.workers")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 
@@ -52,6 +54,7 @@ class WorkerInstance:
         membership: how to be a member of the group; by default, cooperative and not static.
         on_end: called at the very end with the failure, or ``None``.
         timing: how long it waits for what it calls, where the worker declares nothing.
+        make_sender: makes what takes the sends of its tasks, on its event loop.
     """
 
     def __init__(
@@ -62,13 +65,14 @@ class WorkerInstance:
         membership: Membership | None = None,
         on_end: Callable[[BaseException | None], None] | None = None,
         timing: WorkerTiming = WorkerTiming(),
+        make_sender: MakeSender = Sender,
     ) -> None:
         self.worker = worker
         self.state = State.CREATED
         self.failure: BaseException | None = None
         self._config = config
         self._membership = membership or Membership(worker.consumer_group)
-        self._on_end, self._timing = on_end, timing
+        self._on_end, self._timing, self._make_sender = on_end, timing, make_sender
         self._running: RunningInstance | None = None
         self._pause_requests: PauseRequests | None = None
         self._references: FollowedReferences | None = None
@@ -92,7 +96,12 @@ class WorkerInstance:
             if not await self._references.wait_ready(lambda: self._stop_asked):
                 return
             self._running = RunningInstance(
-                self.worker, self._config, self._membership, self._timing, self._references
+                self.worker,
+                self._config,
+                self._membership,
+                self._timing,
+                self._references,
+                self._make_sender,
             )
             self._pause_requests.subscribe(self._running.assignments.backpressure.set_requested)
             self._enter(State.RUNNING)
@@ -156,6 +165,7 @@ class RunningInstance:
         membership: Membership,
         timing: WorkerTiming = WorkerTiming(),
         references: FollowedReferences | None = None,
+        make_sender: MakeSender = Sender,
     ) -> None:
         self._worker, self._config, self._timing = worker, config, timing
         self._loop = asyncio.get_running_loop()
@@ -164,7 +174,7 @@ class RunningInstance:
         self._missed: set[str] = set()
         self.counts: Counter[str] = Counter()
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
-        self._sender = Sender(config, timing)
+        self._sender = make_sender(config, timing)
         self._shared = SharedResources(worker, self._fail, timing)
         make = self._shared.given_to(worker.task)
         if references is not None:

@@ -17,6 +17,7 @@ from headrace.kafka.admin.record_limits import MAX_MESSAGE_BYTES
 from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics
 from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.clients import MESSAGE_TIMEOUT_MS, ClientConfig, consumer, producer
+from headrace.kafka.client.headers import Headers, headers_of
 from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.read.range_reader import read_ranges
@@ -63,14 +64,33 @@ def temporary_topic(config: ClientConfig) -> Iterator[Topic]:
         BrokerUnreachableError: if the brokers do not answer.
         TopicChangeError: if Kafka refuses the topic.
     """
-    name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex[:8]}"
-    config_of_topic = {"max.message.bytes": str(MAX_MESSAGE_BYTES)}
-    topic = Topic(name, replication=possible_replication(config), config=config_of_topic)
+    declared = Topic(
+        temporary_name(TEMPORARY_PREFIX),
+        replication=possible_replication(config),
+        config={"max.message.bytes": str(MAX_MESSAGE_BYTES)},
+    )
+    with present_topic(config, declared) as topic:
+        yield topic
+
+
+def temporary_name(prefix: str) -> str:
+    """Returns a new name for a topic or group that is deleted in the end."""
+    return f"{prefix}{uuid.uuid4().hex[:8]}"
+
+
+@contextmanager
+def present_topic(config: ClientConfig, topic: Topic) -> Iterator[Topic]:
+    """Creates ``topic`` as it is declared, and deletes it in the end.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicChangeError: if Kafka refuses the topic.
+    """
     try:
         apply_changes(config, plan_topics([topic], {}))
         yield topic
     finally:
-        delete_topic(config, name)
+        delete_topic(config, topic.name)
 
 
 def produce_values(
@@ -131,6 +151,32 @@ def newest_values(config: ClientConfig, topic: str, count: int) -> list[bytes]:
         TopicMissingError: if there is no such topic.
         BrokerUnreachableError: if the brokers do not answer.
     """
+    return [record.value for record in newest_records(config, topic, count)]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRecord:
+    """A record as it lies in its topic."""
+
+    value: bytes
+    key: bytes | None = None
+    headers: Headers = ()
+
+    @property
+    def size(self) -> int:
+        """Returns the bytes of its key and value."""
+        return len(self.value) + len(self.key or b"")
+
+
+def newest_records(config: ClientConfig, topic: str, count: int) -> list[SampledRecord]:
+    """Returns about ``count`` of the newest records of ``topic``, as many of each partition.
+
+    Records without a value are left out.
+
+    Raises:
+        TopicMissingError: if there is no such topic.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
     live = describe(config, [topic]).get(topic)
     if live is None:
         raise TopicMissingError(topic)
@@ -143,8 +189,12 @@ def newest_values(config: ClientConfig, topic: str, count: int) -> list[bytes]:
     reader = consumer(config, "headrace.measure")
     try:
         chunks = read_ranges(reader, ranges, config, silence_limit_seconds=_READ_WITHIN_SECONDS)
-        values = (record.value() for chunk in chunks for record in chunk.records)
-        return [value for value in values if value is not None]
+        records = (record for chunk in chunks for record in chunk.records)
+        return [
+            SampledRecord(value, record.key(), headers_of(record) or ())
+            for record in records
+            if (value := record.value()) is not None
+        ]
     finally:
         reader.close()
 

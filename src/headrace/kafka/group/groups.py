@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from headrace.kafka.client.admin_requests import READ_ATTEMPT_SECONDS, admin_request, broker_ids
+from headrace.kafka.client.admin_requests import (
+    READ_ATTEMPT_SECONDS,
+    REQUEST_TIMEOUT_SECONDS,
+    admin_request,
+    broker_ids,
+)
 from headrace.kafka.client.broker_errors import Meaning, meaning, needs
 from headrace.kafka.client.clients import ClientConfig, consumer
 from headrace.kafka.client.partitions import client_partition
@@ -88,6 +93,27 @@ def describe_group(config: ClientConfig, name: str) -> ConsumerGroup:
         for member in description.members
     )
     return ConsumerGroup("none" if state == "dead" else state, members)
+
+
+def delete_group(config: ClientConfig, name: str) -> None:
+    """Deletes a group and its committed offsets. Harmless when there is none.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+        KafkaException: if the group has members.
+    """
+
+    def delete(client: AdminClient) -> None:
+        client.delete_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_SECONDS)[
+            name
+        ].result()
+
+    try:
+        with needs(config, "DELETE", f"group {name}"):
+            admin_request(config, delete)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+            raise
 
 
 def offset_metadata_bytes(config: ClientConfig) -> int:

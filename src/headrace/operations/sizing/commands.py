@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from headrace.cli.parameters import Amount, ByteSize, Duration
 from headrace.cli.session import Session, command
 from headrace.cli.signals import interrupt_on_sigterm
 
 if TYPE_CHECKING:
+    from headrace.operations.measuring.result import MeasuredDeclaration
     from headrace.operations.sizing.measuring import Measurement
+    from headrace.operations.sizing.needs import Origins
     from headrace.operations.sizing.sizes import CatchUp, JoinSize, TopicLoad
     from headrace.operations.sizing.views import SizeResult
 
@@ -24,7 +27,8 @@ _EXAMPLE = """headrace size --rate 10000 --event-bytes 2500 --retention 7d --bro
 headrace size --rate 10000 --event-bytes 2500 --planned-rate 20000 --consumer-rate 2650
 headrace size --rate 20K --event-bytes 500 --lag 1d --within 1h --throughput 57.74K
 headrace size --rate 1000 --event-bytes 300 --join-within 1d --join-wait 10m --later-rate 50
-headrace size --rate 10000 --measure --topic clicks"""
+headrace size --rate 10000 --measure --topic clicks
+headrace size --rate 10000 --measured enrich.json"""
 
 
 @command(_EXAMPLE)
@@ -75,6 +79,13 @@ headrace size --rate 10000 --measure --topic clicks"""
     help="Bytes of events for each byte that the join needs on disk.  [default: 3]",
 )
 @click.option(
+    "--measured",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Take the size of an event, the rate of a consumer, CPU and memory from this file of "
+    "`headrace measure`, and say of each figure what it is made of.",
+)
+@click.option(
     "--measure",
     is_flag=True,
     help="Measure event size and rates on the project's own cluster.",
@@ -107,6 +118,7 @@ def size(  # noqa: PLR0913 - one for each option
     lag: timedelta | None,
     throughput: Fraction | None,
     within: timedelta | None,
+    file: Path | None,
     measure: bool,
     topic: str | None,
     sample: Path | None,
@@ -116,21 +128,19 @@ def size(  # noqa: PLR0913 - one for each option
     """Compute disk, partitions and time to catch up.
 
     Needs no project. Units are binary: 1 TiB is 1024 GiB. With --measure it does need one: it
-    sends and reads a sample of events on a topic of its own, which it deletes again, and
-    takes the size and the consumer's rate from there unless they are given.
+    sends and reads a sample of events on a topic of its own, which it deletes again. --measured
+    adds cores, memory, network and `retention.bytes`. Both give the size and the consumer's rate.
     """
-    from headrace.operations.sizing.sizes import TopicLoad
-    from headrace.operations.sizing.sizes import size as compute
-    from headrace.operations.sizing.views import SizeResult
+    from headrace.operations.sizing import needs, sizes, views
 
-    _check_lag(lag, throughput, within)
+    caught_up = _catch_up(rate, lag, throughput, within)
     _check_join(join)
-    _check_measure(measure, event_bytes, topic, sample)
+    _check_measure(measure, file, event_bytes, topic, sample)
+    own = None if file is None else _read(file)
+    origins = _origins(event_bytes, consumer_rate)
     measured = _measured(session, topic, sample, seconds) if measure else None
-    if measured is not None:
-        event_bytes = event_bytes or measured.event_bytes
-        consumer_rate = consumer_rate or measured.consumer_rate
-    load = TopicLoad(
+    event_bytes, consumer_rate = _rates(measured or own, event_bytes, consumer_rate)
+    load = sizes.TopicLoad(
         rate,
         event_bytes or Fraction(0),
         retention,
@@ -140,8 +150,20 @@ def size(  # noqa: PLR0913 - one for each option
         planned_events_per_second=planned_rate,
         consumed_per_second=consumer_rate,
     )
-    caught_up = _catch_up(rate, lag, throughput, within)
-    return SizeResult(load, compute(load), caught_up, measured, _join(load, **join))
+    needed = None if own is None else needs.needs_of(load, own, origins)
+    joined = _join(load, **join)
+    return views.SizeResult(load, sizes.size(load), caught_up, measured, joined, own, needed)
+
+
+def _rates(
+    source: Measurement | MeasuredDeclaration | None,
+    event_bytes: Fraction | None,
+    consumer_rate: Fraction | None,
+) -> tuple[Fraction | None, Fraction | None]:
+    """Returns the size of an event and the rate of a consumer: options come first."""
+    if source is None:
+        return event_bytes, consumer_rate
+    return event_bytes or source.event_bytes, consumer_rate or source.consumer_rate
 
 
 def _check_lag(
@@ -161,14 +183,45 @@ def _check_join(join: Mapping[str, object]) -> None:
 
 
 def _check_measure(
-    measure: bool, event_bytes: Fraction | None, topic: str | None, sample: Path | None
+    measure: bool,
+    file: Path | None,
+    event_bytes: Fraction | None,
+    topic: str | None,
+    sample: Path | None,
 ) -> None:
-    if not measure and event_bytes is None:
-        raise click.UsageError("--event-bytes is missing; give it, or --measure to find it out")
+    if measure and file is not None:
+        raise click.UsageError("--measure and --measured both give rates; keep one")
+    if not measure and file is None and event_bytes is None:
+        raise click.UsageError(
+            "--event-bytes is missing; give it, or --measured or --measure to find it out"
+        )
     if not measure and (topic is not None or sample is not None):
         raise click.UsageError("--topic and --sample are for --measure, which is missing")
     if topic is not None and sample is not None:
         raise click.UsageError("--topic and --sample both give events; keep one")
+
+
+def _read(file: Path) -> MeasuredDeclaration:
+    from headrace.operations.measuring.result import read_measured
+
+    try:
+        return read_measured(file)
+    except (OSError, ValueError) as error:
+        remedy = "`headrace measure NAME -o FILE` writes one"
+        raise click.BadParameter(f"{file}: {error}; {remedy}", param_hint="--measured") from error
+
+
+def _origins(event_bytes: Fraction | None, consumer_rate: Fraction | None) -> Origins:
+    """Returns which values of the load are from the command line, and which are from nowhere."""
+    from headrace.operations.sizing.needs import Origins
+
+    context = click.get_current_context()
+    defaults = (
+        name
+        for name in ("retention", "replication", "brokers", "compression")
+        if context.get_parameter_source(name) is ParameterSource.DEFAULT
+    )
+    return Origins(frozenset(defaults), event_bytes is None, consumer_rate is None)
 
 
 def _measured(
@@ -234,6 +287,7 @@ def _catch_up(
 ) -> CatchUp | None:
     from headrace.operations.sizing.sizes import CatchUp, catch_up, rate_to_catch_up
 
+    _check_lag(lag, throughput, within)
     if lag is None:
         return None
     return CatchUp(

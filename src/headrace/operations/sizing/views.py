@@ -15,10 +15,30 @@ from headrace.cli.encoding import merged
 from headrace.cli.output import Live, PrintLine
 from headrace.cli.screen import Screen, table
 from headrace.cli.view import view
+from headrace.operations.sizing.needs import Need
 from headrace.operations.sizing.sizes import GIB, KIB, MIB, TIB, CatchUp, JoinSize, Size, TopicLoad
 
 if TYPE_CHECKING:
+    from headrace.operations.measuring.result import MeasuredDeclaration
     from headrace.operations.sizing.measuring import Consumed, Measurement, OnRun, Produced
+
+_WORDS = {
+    "bytes_per_second": "sent by producers",
+    "retained_bytes": "disk, one copy",
+    "replicated_bytes": "disk, all copies",
+    "bytes_per_broker": "disk of each broker",
+    "partitions": "partitions",
+    "retention_bytes": "retention.bytes of a partition",
+    "network_in_bytes_per_second": "network: from producers to brokers",
+    "network_copies_bytes_per_second": "network: between brokers",
+    "network_out_bytes_per_second": "network: from brokers to readers",
+    "network_sent_bytes_per_second": "network: sent by the worker",
+    "network_per_broker_bytes_per_second": "network of each broker, both ways",
+    "page_cache_bytes_per_broker": "page cache of each broker",
+    "cores": "cores, as those measured on",
+    "processes": "processes",
+    "memory_bytes": "memory of all processes",
+}
 
 
 @dataclass(frozen=True)
@@ -30,23 +50,37 @@ class SizeResult:
     catch_up: CatchUp | None
     measured: Measurement | None
     join: JoinSize | None = None
+    own: MeasuredDeclaration | None = None
+    needs: tuple[Need, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the members of load and size in one object, beside the others."""
+        more: dict[str, object]
         more = {"catch_up": self.catch_up, "measured": self.measured, "join": self.join}
+        if self.own is not None and self.needs is not None:
+            needs = {need.name: _members(need) for need in self.needs}
+            more |= {"measured_file": self.own, "needs": needs}
         return merged(self.load, self.size, more)
+
+
+def _members(need: Need) -> dict[str, object]:
+    members = {"amount": need.amount, "unit": need.unit, "basis": need.basis}
+    return members | ({"assumed": need.assumed} if need.assumed else {})
 
 
 @view.register
 def _sized(result: SizeResult, screen: Screen) -> None:
     if result.measured is not None:
         _measured(result.measured, screen)
+    if result.own is not None and result.needs is not None:
+        _needs(result.own, result.load, result.needs, screen)
     amounts = table("what", "how much", "unit", right=(1,))
-    for row in _rows(result.load, result.size):
+    for row in _rows(result.load, result.size) if result.needs is None else ():
         amounts.add_row(*row)
     for row in (*_catch_up_rows(result.catch_up), *_join_rows(result.join)):
         amounts.add_row(*row)
-    screen.out.print(amounts)
+    if amounts.row_count:
+        screen.out.print(amounts)
     for warning in result.size.warnings:
         screen.warning(warning)
 
@@ -64,6 +98,35 @@ def _measured(measured: Measurement, screen: Screen) -> None:
         rates.add_row(f"consumer: {read.batch} records a batch", *_rates(read))
     screen.out.print(rates)
     screen.out.print()
+
+
+def _needs(
+    own: MeasuredDeclaration, load: TopicLoad, needs: tuple[Need, ...], screen: Screen
+) -> None:
+    screen.line(
+        f"For {float(load.highest_rate):,g} events/s, with {own.kind} {escape(own.name)} as "
+        f"measured at {escape(own.measured_at)}: {own.records_per_second.median:,.0f} records/s "
+        f"with one partition, on {escape(own.machine.model)}.\n"
+    )
+    shown = table("what", "how much", "unit", "basis", "assumed", right=(1,))
+    for need in needs:
+        amount, unit = _amount(need)
+        shown.add_row(_WORDS[need.name], amount, unit, need.basis, need.assumed)
+    screen.out.print(shown)
+    screen.line("\nNot measured:")
+    for part in own.not_measured:
+        screen.line(f"- {escape(part)}")
+
+
+def _amount(need: Need) -> tuple[str, str]:
+    if need.name == "retention_bytes":  # a setting, which is copied
+        return str(need.amount), "bytes"
+    if need.unit == "bytes":
+        return _binary(need.amount)
+    if need.unit == "bytes/s":
+        amount, unit = _binary(need.amount)
+        return amount, f"{unit}/s"
+    return f"{float(need.amount):,.3g}" if need.unit == "cores" else str(need.amount), need.unit
 
 
 def _rows(load: TopicLoad, size: Size) -> Iterator[tuple[str, str, str]]:
