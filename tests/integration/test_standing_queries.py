@@ -31,7 +31,6 @@ from headrace.model.partitioning import partition_of_key
 from headrace.operations.reconciling.reconcile import reconcile
 from headrace.project.loaded import LoadedProject
 from headrace.queries.book import query_books
-from headrace.queries.match.driver import MatchPositions
 from headrace.queries.match.sink import MatchQueries
 from headrace.queries.records.counts import TopicCounts
 from headrace.queries.records.matched import Tick, WindowPartial, decode_matched, window_key
@@ -46,6 +45,7 @@ from headrace.queries.windows.instance.owned import OwnedPartition
 from headrace.queries.windows.instance.restoring import OpenTransactionError, read_snapshots
 from headrace.service.status import State
 from headrace.settings.model import KafkaSettings
+from headrace.sinks.topic_positions import TopicPositions
 
 BEGIN = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=30)
 
@@ -303,7 +303,7 @@ def test_a_batch_that_is_committed_meanwhile_is_neither_missing_nor_too_many(que
     queries.register("q", "SELECT count(*) FROM views")
     queries.send(*((0, "PL", 1) for _ in range(5)))
     queries.match()
-    read, batches = MatchPositions.versions, [1, 2, 3]
+    read, batches = TopicPositions.versions, [1, 2, 3]
 
     def read_before_a_batch(positions, names):
         found = read(positions, names)
@@ -315,7 +315,7 @@ def test_a_batch_that_is_committed_meanwhile_is_neither_missing_nor_too_many(que
             batches.extend(later)
         return found
 
-    monkeypatch.setattr(MatchPositions, "versions", read_before_a_batch)
+    monkeypatch.setattr(TopicPositions, "versions", read_before_a_batch)
     kafka = KafkaSettings(bootstrap_servers=queries.flow.broker.bootstrap_servers)
     settings = queries.flow.settings(kafka=kafka)
     project = LoadedProject(settings, (queries.pipeline,))

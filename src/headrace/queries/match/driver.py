@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.kafka.client.clients import ClientConfig
-from headrace.kafka.table.topic_table import read_table
 from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import (
     TransactionalProducer,
@@ -22,32 +21,11 @@ from headrace.model import TopicPartition
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.writer import MatchPiece, MatchWriters
 from headrace.queries.records.matched import Tick
-from headrace.sinks.api import CommitResult, PositionStore, RestoredTarget, SinkDriver, Transaction
+from headrace.sinks.api import CommitResult, SinkDriver, Transaction
+from headrace.sinks.topic_positions import TopicPositions
 
 _LOG = logging.getLogger("headrace.queries")
 _PIECE = msgspec.json.Decoder(MatchPiece)
-
-
-class MatchPositions(PositionStore):
-    """The positions of pipelines with a match stage, recorded in a topic."""
-
-    def __init__(self, client: ClientConfig, queries: StandingQueries) -> None:
-        self._client, self._topic = client, queries.positions_topic
-
-    @property
-    def uri(self) -> str:
-        """See :class:`PositionStore`."""
-        return f"topic {self._topic}"
-
-    def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]:
-        """See :class:`PositionStore`."""
-        recorded = read_table(self._client, self._topic, settled=True)
-        keys = {name: name.encode() for name in app_ids}
-        return {name: int(recorded[key]) for name, key in keys.items() if key in recorded}
-
-    def restored(self, writer: Mapping[str, object]) -> RestoredTarget | None:  # noqa: ARG002
-        """Returns ``None``: positions and records in topics do not go back in time."""
-        return None
 
 
 class MatchDriver(SinkDriver):
@@ -68,7 +46,7 @@ class MatchDriver(SinkDriver):
             self._producer = TransactionalProducer(
                 client, f"headrace.{queries.name}.match.{pipeline}"
             )
-        self._recorded = self.positions = MatchPositions(client, queries)
+        self._recorded = self.positions = TopicPositions(client, queries.positions_topic)
         self._is_first = True
 
     def commit(
@@ -131,10 +109,7 @@ class MatchDriver(SinkDriver):
         for partition in range(self._queries.partitions if transaction.positions else 0):
             own = msgspec.structs.replace(tick, events=events[partition])
             yield ProducerRecord(topic, None, msgspec.json.encode(own), (), partition)
-        for name, version in transaction.versions.items():
-            yield ProducerRecord(
-                self._queries.positions_topic, name.encode(), str(version).encode(), (), 0
-            )
+        yield from self._recorded.records(transaction.versions)
 
 
 def events_by_partition(pieces: Sequence[MatchPiece]) -> Counter[int]:

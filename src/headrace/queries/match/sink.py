@@ -65,9 +65,9 @@ class MatchQueries(Sink):
 
     def position_store(self, context: SinkContext) -> PositionStore:
         """Returns the store of positions in their topic."""
-        from headrace.queries.match.driver import MatchPositions
+        from headrace.sinks.topic_positions import TopicPositions
 
-        return MatchPositions(context.client, self.queries)
+        return TopicPositions(context.client, self.queries.positions_topic)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Creates missing topics, and fences an earlier run of the pipeline.

@@ -92,7 +92,8 @@ class Kafka(Sink, Reprocessable):
         """Returns the store of positions in their topic; None if it is at least once."""
         if self.guarantee is not Guarantee.EXACTLY_ONCE:
             return None
-        from headrace.sinks.kafka.positions import TopicPositions, positions_topic
+        from headrace.sinks.kafka.exactly_once import positions_topic
+        from headrace.sinks.topic_positions import TopicPositions
 
         return TopicPositions(context.client, positions_topic(self.topic.name))
 

@@ -30,8 +30,8 @@ from headrace.kafka.write.transactions import (
 )
 from headrace.model import Topic
 from headrace.sinks.api import CommitResult, RejectedRow, SinkDriver, Transaction, WriterFactory
-from headrace.sinks.kafka.positions import TopicPositions, positions_topic
 from headrace.sinks.kafka.task_records import TaskRecords
+from headrace.sinks.topic_positions import TopicPositions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +44,11 @@ _Content: TypeAlias = list[
     tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
 ]
 """Key, value, headers and partition of records, in their order."""
+
+
+def positions_topic(topic: str) -> str:
+    """Returns the name of the topic with the positions of pipelines that write to ``topic``."""
+    return f"{topic}.positions"
 
 
 class RecordPiece(msgspec.Struct, frozen=True):

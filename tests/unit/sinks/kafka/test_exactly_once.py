@@ -11,7 +11,7 @@ from headrace.errors import SinkError, SinkUnavailableError
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.sinks.api import DeclaredRows, SinkContext, Transaction
 from headrace.sinks.kafka import exactly_once
-from headrace.sinks.kafka.positions import TopicPositions
+from headrace.sinks.topic_positions import TopicPositions
 
 TOPIC = Topic("raw", config={"max.message.bytes": "2000"})
 SINK = Kafka(TOPIC, guarantee=Guarantee.EXACTLY_ONCE)

@@ -10,11 +10,6 @@ from headrace.kafka.write.record import ProducerRecord
 from headrace.sinks.api import PositionStore, RestoredTarget
 
 
-def positions_topic(topic: str) -> str:
-    """Returns the name of the topic with the positions of pipelines that write to ``topic``."""
-    return f"{topic}.positions"
-
-
 class TopicPositions(PositionStore):
     """What a compacted topic of one partition records: the key is an application id.
 
