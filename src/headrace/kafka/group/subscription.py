@@ -24,7 +24,7 @@ from headrace.kafka.client.partitions import client_partition, client_partitions
 from headrace.kafka.group.commits import Answered, Commits, OffsetCommit
 from headrace.kafka.group.groups import leave_group
 from headrace.kafka.group.start_positions import StartPosition, StartPositions
-from headrace.kafka.read.log_cuts import Seen, cut_offset
+from headrace.kafka.read.log_cuts import Seen, cut_offset, seek_and_compare
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
@@ -207,10 +207,9 @@ class Subscription:
     def _is_sought(self, message: confluent_kafka.Message) -> bool:
         """Returns whether the first message of a partition is left: its start is sought again.
 
-        With the epoch of the start, for the client compares the log when it seeks, and not always
-        when it is assigned a partition. And where the message is not at the start, but only once:
-        compacted records and markers of transactions never come. What the client
-        skipped would be taken for such, and its offsets would be committed.
+        Where the start has an epoch, so that the client compares the log. And where the message is
+        not at the start, but only once: compacted records and markers of transactions never come.
+        What the client skipped would be taken for such, and its offsets would be committed.
         """
         partition, error = TopicPartition.of(message), message.error()
         if partition not in self._starting or not (error is None or _is_end(message)):
@@ -220,7 +219,7 @@ class Subscription:
         if first is None and (offset > start or begin.start.epoch >= 0):
             self._starting[partition] = begin._replace(came_first=offset)
             [again] = _client_partitions({partition: begin.start})
-            self._consumer.seek(again)
+            seek_and_compare(self._consumer, again)
             return True
         if first is not None and offset < first:
             _LOG.warning(

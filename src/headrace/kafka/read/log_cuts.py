@@ -52,11 +52,28 @@ def epoch_of(record: confluent_kafka.Message) -> int:
 def cut_offset(error: confluent_kafka.KafkaError) -> int | None:
     """Returns where the log was cut, as a client's error says that meets it; ``None``: it does not.
 
-    A client that has an epoch with its position compares the log when it seeks, and when another
-    one leads.
+    See :func:`seek_and_compare` for when it does.
     """
     cut = _CUT.search(error.str())
     return None if cut is None else int(cut[1])
+
+
+def seek_and_compare(
+    reader: confluent_kafka.Consumer, position: confluent_kafka.TopicPartition
+) -> None:
+    """Moves a client to a position with an epoch, and makes it compare the log.
+
+    librdkafka compares for sure at a seek alone. After an assignment it compares when metadata
+    arrives that has a newer epoch: metadata that it had before is not compared again, so that it
+    may take a later record for the one at the position. Whoever relies on the client therefore
+    seeks once the partition was started, which its first message shows: a record or its end.
+    """
+    try:
+        reader.seek(position)
+    except KafkaException as error:
+        # Stopped meanwhile: it has compared, and the error that it found comes with a later poll.
+        if error.args[0].code() != KafkaError._STATE:  # noqa: SLF001
+            raise
 
 
 def find_cuts(config: ClientConfig, topic: str, seen: Mapping[int, Seen]) -> dict[int, int]:
@@ -154,7 +171,7 @@ def _answers(
         partition = message.partition()
         if means is Meaning.END and partition in open_ - sought:
             sought.add(partition)
-            _seek(reader, positions[partition])
+            seek_and_compare(reader, positions[partition])
             continue
         cut = cut_offset(error) if means is Meaning.TRUNCATED else None
         if cut is not None:
@@ -163,17 +180,3 @@ def _answers(
             open_.discard(partition)
             deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
     return cuts
-
-
-def _seek(reader: confluent_kafka.Consumer, position: confluent_kafka.TopicPartition) -> None:
-    """Makes the client compare the log, which it does at an assignment only by chance.
-
-    It compares when metadata arrives that has a newer epoch. Metadata that arrived before the
-    partition was started is not compared again, but a seek always compares.
-    """
-    try:
-        reader.seek(position)
-    except KafkaException as error:
-        # Stopped meanwhile: it has compared, and the error that it found comes with a later poll.
-        if error.args[0].code() != KafkaError._STATE:  # noqa: SLF001
-            raise

@@ -22,6 +22,10 @@ def refuse(*_):
     raise FENCED
 
 
+def refuse_with(code):
+    raise KafkaException(KafkaError(code))
+
+
 class Records:
     """A consumer whose ``poll`` gives these in turn, and calls what can be called before that."""
 
@@ -168,6 +172,17 @@ def test_a_log_that_was_truncated_before_the_position_ends_the_member(assigning)
     with pytest.raises(WorkerTruncatedError) as raised:
         member.take(10, 0.1)
     assert (raised.value.topic, raised.value.partition, raised.value.cut_offset) == ("orders", 0, 5)
+
+
+def test_a_client_that_stopped_a_truncated_partition_before_the_seek_names_the_cut(assigning):
+    """It has compared the log by itself: what it found comes with the next poll."""
+    consumer = Records()
+    member, assign = assigning(consumer, (0, 7), epoch=3)
+    consumer.seek = lambda _: refuse_with(KafkaError._STATE)
+    cut = KafkaError(KafkaError._LOG_TRUNCATION, "broker end offset is 5 (offset leader epoch 4).")
+    consumer.give(assign, Record(0, 7), Record(0, -1001, cut))
+    with pytest.raises(WorkerTruncatedError):
+        member.take(10, 0.1)
 
 
 def test_a_committed_offset_that_the_topic_does_not_have_ends_the_member(assigning):
