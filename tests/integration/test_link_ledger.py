@@ -160,7 +160,7 @@ class Linked:
             self.until_committed(self.own, self.merger.consumer_group, names)
 
     def counted(self, spark, name):
-        [link] = counted_ends(self.project, [name])
+        [link] = [ends for ends in counted_ends(self.project) if ends.book.name == name]
         return link.open().count(spark, WINDOW)
 
     def windows(self, spark, name):

@@ -6,7 +6,7 @@ these values, so that a new kind of link changes nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,11 +71,6 @@ def replicated_topics(project: LoadedProject) -> list[ReplicatedTopic]:
     ]
 
 
-def counted_ends(project: LoadedProject, names: Collection[str] = ()) -> list[CountedEnds]:
-    """Returns what `reconcile` counts of links; by default of all."""
-    return [
-        ends
-        for kind, link in declared_links(project)
-        if link.name in names or not names
-        for ends in kind.ends(project, link)
-    ]
+def counted_ends(project: LoadedProject) -> list[CountedEnds]:
+    """Returns what `reconcile` counts of all links."""
+    return [ends for kind, link in declared_links(project) for ends in kind.ends(project, link)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +14,7 @@ import msgspec
 from headrace.events.times import TimeMs
 from headrace.metrics import Metric
 from headrace.runtime.clock import now_in_ms
-from headrace.runtime.files.json_files import read_json, write_passing
+from headrace.runtime.files.json_files import read_json, warn_unreadable, write_passing
 from headrace.runtime.instance_name import process_name
 from headrace.runtime.servers.process import SeenProcess
 from headrace.service.figures import Measured
@@ -23,8 +22,6 @@ from headrace.service.figures import Measured
 if TYPE_CHECKING:
     from headrace.runtime.prometheus import Sample
 
-_LOG = logging.getLogger("headrace.service")
-_LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 STALE_AFTER_SECONDS = 30.0  # written every second; a machine that is busy may miss some
 
 
@@ -222,7 +219,7 @@ class StatusFolder(Generic[Status]):
         """Returns the last status of every service on this machine, by name and instance.
 
         An instance whose process has died, or that wrote none for 30 s, has failed. A file that
-        can't be read is left out.
+        can't be read is left out, with a warning that is logged once.
         """
         written = map(self._read, sorted(self._folder.glob("[!.]*.json")))
         statuses = [status for status in written if status is not None]
@@ -232,7 +229,7 @@ class StatusFolder(Generic[Status]):
         try:
             return read_json(path, self._kind.from_file)
         except OSError as error:  # such as the file of another user
-            _LOG.warning("Cannot read the status in %s, leaving it out: %s", path, error)
+            warn_unreadable("Cannot read the status in %s, leaving it out: %s", path, error)
             return None
 
     def forget(self, name: str) -> None:

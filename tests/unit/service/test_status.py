@@ -73,6 +73,23 @@ def test_a_torn_status_is_left_out_and_keeps_no_instance_from_starting(tmp_path,
     assert [plain(shown) for shown in folder.read()] == [plain(status)]
 
 
+def test_a_status_that_is_left_out_is_logged_once_until_it_was_read(tmp_path, caplog):
+    """A command that shows statuses reads them each second."""
+    status = STATUSES[0]
+    folder = StatusFolder(tmp_path, type(status))
+    folder.write(status)
+    [path] = tmp_path.rglob("*.json")
+    for warnings in (1, 2):
+        content = path.read_bytes()
+        path.unlink()
+        path.mkdir()  # as a file of another user, it can't be opened
+        assert [folder.read() for _ in range(3)] == [[]] * 3
+        assert caplog.text.count("leaving it out") == warnings
+        path.rmdir()
+        path.write_bytes(content)
+        assert len(folder.read()) == 1
+
+
 @of_instances
 def test_an_instance_that_is_silent_has_failed(tmp_path, status):
     folder = StatusFolder(tmp_path, type(status))

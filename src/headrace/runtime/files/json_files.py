@@ -59,9 +59,14 @@ def read_json(path: Path, convert: Callable[[Any], T]) -> T | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        if path not in _unreadable:
-            _unreadable.add(path)
-            _LOG.warning("Cannot read %s, continuing as if it did not exist: %r", path, error)
+        warn_unreadable("Cannot read %s, continuing as if it did not exist: %r", path, error)
         return None
     _unreadable.discard(path)
     return value
+
+
+def warn_unreadable(message: str, path: Path, error: Exception) -> None:
+    """Logs a warning of a file that can't be read, once until it was read."""
+    if path not in _unreadable:
+        _unreadable.add(path)
+        _LOG.warning(message, path, error)
