@@ -9,22 +9,31 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from datetime import UTC, datetime
 from pathlib import Path
 
+import confluent_kafka
 import pyspark
 import pytest
 from tests.acceptance.project import HEADRACE, Project, kill_session
 from tests.acceptance.test_processes_killed import WORKER, instances, noted
 from tests.quick_java import quick_spark
-from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
+from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, wait_for_drill
 
+from headrace.kafka.client.clients import connected_producer, consumer
 from headrace.runtime.servers.ports import free_ports
 
 
 class StandaloneCluster:
-    """One master, two workers of one core each, as processes of this machine."""
+    """One master, two workers of one core each, as processes of this machine.
 
-    def __init__(self, folder: Path, java) -> None:
+    Args:
+        folder: of its logs, and of what executors work in.
+        java: Java.
+        host: where it listens; but for 127.0.0.1, headrace takes it for another machine.
+    """
+
+    def __init__(self, folder: Path, java, host: str = "127.0.0.1") -> None:
         self._folder = folder
         folder.mkdir()
         self._environ = (
@@ -32,14 +41,14 @@ class StandaloneCluster:
             | java.environ()
             | quick_spark(java)
             | {
-                "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_LOCAL_IP": host,
                 "SPARK_DAEMON_MEMORY": "256m",
                 "SPARK_LOG_DIR": str(folder),
             }
         )
         master = "org.apache.spark.deploy.master.Master"
         worker = "org.apache.spark.deploy.worker.Worker"
-        web = ("--webui-port", "0", "--host", "127.0.0.1")
+        web = ("--webui-port", "0", "--host", host)
         self._processes = [self._start("master", master, "--port", "0", *web)]
         self.url = self._address()
         size = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder))
@@ -114,6 +123,111 @@ def test_a_killed_executor_changes_nothing_in_the_lake_on_hdfs(
     assert project.ids("fused") == expected
     assert project.ids("stepped") == expected
     drill_run.report(events=events, kills=1)
+
+
+@pytest.fixture
+def other_machine(java, tmp_path):
+    cluster = StandaloneCluster(tmp_path / "spark", java, "127.0.0.2")
+    yield cluster
+    cluster.stop()
+
+
+SHIPPED = """
+from __future__ import annotations
+
+from shop.orders import Order, priced
+
+from headrace import Kafka, Pipeline, Send, Source, Topic, worker
+
+orders = Topic("{topic}", event=Order, event_id="order_id", event_time="at", partitions=2)
+copies = Topic("{topic}-copies", event=Order, event_id="order_id", event_time="at")
+receipts = Topic("{topic}-receipts")
+copy = Pipeline("copy", Source(orders), Kafka(copies), steps=[priced])
+
+
+@worker(topic=orders)
+async def receipt(order: Order, send: Send) -> None:
+    send(receipts.name, order.order_id.encode())
+"""
+ORDERS = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Order:
+    order_id: str
+    at: datetime
+    price: float
+
+
+def priced(rows):
+    return rows.mapInArrow(_doubled, rows.schema)
+
+
+def _doubled(batches):
+    for batch in batches:
+        price = batch.column("price").to_pylist()
+        yield batch.set_column(
+            batch.schema.get_field_index("price"),
+            "price",
+            [2 * number for number in price],
+        )
+"""
+ELSEWHERE = """
+[spark.config]
+"spark.driver.host" = "127.0.0.1"
+"spark.driver.bindAddress" = "127.0.0.1"
+"spark.cores.max" = "1"
+"""
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(900)
+def test_executors_elsewhere_are_sent_the_modules_of_a_project(
+    start_cluster, other_machine, tmp_path
+):
+    """Also a class with postponed annotations, of a package without an ``__init__``."""
+    flow, bootstrap = SHIPPED.replace("{topic}", "orders"), start_cluster().bootstrap_servers
+    project = Project(tmp_path / "shop", bootstrap, flow=flow, settings=ELSEWHERE, topic="orders")
+    (project.folder / "shop").mkdir()
+    (project.folder / "shop" / "orders.py").write_text(ORDERS)
+    project.call("apply")
+    sender = connected_producer(project.client)
+    for number in range(10):
+        order = {"order_id": f"o{number}", "at": datetime.now(UTC).isoformat(), "price": number}
+        sender.produce("orders", json.dumps(order))
+    assert sender.flush(FLUSH_SECONDS) == 0
+    project.call("run", "--once", "--master", other_machine.url)
+    copies = [json.loads(value) for value in values(project, "orders-copies", 10)]
+    assert {copy["order_id"]: copy["price"] for copy in copies} == {
+        f"o{number}": 2.0 * number for number in range(10)
+    }
+    command = ("workers", "run", "receipt", "--on", "spark", "--instances", "1")
+    process = project.start(*command, "--master", other_machine.url)
+    try:
+        assert set(values(project, "orders-receipts", 10)) == {b"o%d" % n for n in range(10)}
+    finally:
+        kill_session(process)
+
+
+def values(project: Project, topic: str, count: int) -> list[bytes]:
+    """The first records of a topic, once that many are there."""
+    reader = consumer(project.client, tuning={"auto.offset.reset": "earliest"})
+    reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    read: list[bytes] = []
+
+    def all_read() -> bool:
+        read.extend(r.value() for r in reader.consume(count, 0.2) if r.error() is None)
+        return len(read) >= count
+
+    try:
+        wait_for_drill(all_read, project.output)
+    finally:
+        reader.close()
+    return read
 
 
 @pytest.mark.drill

@@ -78,7 +78,7 @@ def start_session(
     os.environ["SPARK_HOME"] = str(spark_home(state / "spark-home"))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["POLARS_MAX_THREADS"] = "1"
-    if _on_this_machine(master):
+    if is_on_this_machine(master):
         # Otherwise Spark looks up the host's name, which fails without DNS, and listens on its
         # address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -185,7 +185,7 @@ def java_options(options: str, *, cores: int) -> str:
 
 def _local(master: str) -> dict[str, str]:
     """On one machine nothing listens beyond loopback, and shuffles are as wide as the cores."""
-    if not _on_this_machine(master):
+    if not is_on_this_machine(master):
         return {}
     return {
         "spark.driver.host": "127.0.0.1",
@@ -194,5 +194,6 @@ def _local(master: str) -> dict[str, str]:
     }
 
 
-def _on_this_machine(master: str) -> bool:
+def is_on_this_machine(master: str) -> bool:
+    """Returns whether a master, and so the tasks of its jobs, are on this machine."""
     return master.startswith("local") or "//127.0.0.1" in master or "//localhost" in master

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.run.announced import announced
 from headrace.pipelines.run.pipeline_run import POLL_INTERVAL_SECONDS, Deployment, PipelineRun
 from headrace.pipelines.status import PipelineStatus
+from headrace.project.modules import own_modules
 from headrace.runtime.extras import require_extra
+from headrace.spark.modules import path_of_modules, sent_modules
 from headrace.spark.session import SPARK_STARTS, start_session
 
 if TYPE_CHECKING:
@@ -71,7 +74,10 @@ def driver_session(settings: Settings, deployment: Deployment) -> Iterator[Spark
         state=settings.state,
     )
     try:
-        yield spark
+        # Tasks import the classes of events that they write, and functions of steps.
+        modules = own_modules(settings.root, sys.modules.copy())
+        with sent_modules(spark, deployment.master, modules):
+            yield spark
     finally:
         spark.stop()
 
@@ -163,10 +169,7 @@ def _topics_read(pipeline: Pipeline) -> set[str]:
 
 
 def _spark_settings(settings: Settings, master: str) -> SparkSettings:
-    config = {}
-    if master.startswith("local"):
-        # Tasks import the class of the events that they write, wherever the command was started.
-        config["spark.executorEnv.PYTHONPATH"] = str(settings.root)
+    config = path_of_modules(master, settings.root)
     if settings.embedded_hdfs:
         config["spark.hadoop.dfs.replication"] = "1"  # it has one DataNode
     # Defaults: the user's own settings override them.

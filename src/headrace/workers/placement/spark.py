@@ -19,6 +19,7 @@ from headrace.runtime.prometheus import MetricsServer, serving
 from headrace.service.metrics import exposition
 from headrace.service.status import State, StatusFolder
 from headrace.spark.failures import headline
+from headrace.spark.modules import path_of_modules, sent_modules
 from headrace.spark.session import SPARK_STARTS, start_session
 from headrace.workers.monitoring.progress import Observe, summed
 from headrace.workers.monitoring.progress_topic import ProgressFollower
@@ -71,7 +72,7 @@ def run_on_spark(
 ) -> None:
     """Runs instances of ``worker`` until ``stop`` is set; Spark restarts those that are lost.
 
-    The project's own modules travel with the job; what they import must be installed there.
+    The project's own modules are sent with the job; what they import must be installed there.
 
     Args:
         settings: the project's deployment.
@@ -118,22 +119,20 @@ def _place(
     if master.startswith("local"):
         # A thread for each instance; a local master says itself how often a task may fail.
         master = f"local[{placement.instances},{_MAX_STARTS}]"
+    config = path_of_modules(master, settings.root) | dict(settings.spark.config) | restarts
     spark = start_session(
         f"headrace worker {run.worker.name}",
-        replace(settings.spark, config=dict(settings.spark.config) | restarts),
+        replace(settings.spark, config=config),
         master=master,
         java=placement.java,
         state=settings.state,
     )
     try:
-        from pyspark import cloudpickle
-
-        for module in own_modules(settings.root, sys.modules.copy()).values():
-            # By value: executors can import what is installed there, and no file of this project.
-            cloudpickle.register_pickle_by_value(module)
-        job = _Job(spark.sparkContext, run, placement.instances)
-        _tend(job, overview, stop)
-        return job.failure
+        modules = own_modules(settings.root, sys.modules.copy())
+        with sent_modules(spark, master, modules):
+            job = _Job(spark.sparkContext, run, placement.instances)
+            _tend(job, overview, stop)
+            return job.failure
     finally:
         spark.stop()
 
