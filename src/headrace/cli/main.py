@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace import __version__
-from headrace.cli.session import EXIT_CODES, Session, command, epilog
+from headrace.cli.session import EXIT_CODES, INTERRUPTED, Session, command, epilog
 from headrace.runtime.clock import use_utc
 
 if TYPE_CHECKING:
@@ -71,7 +71,21 @@ class _Commands(Mapping[str, click.Command]):
         return len(_MODULE_OF)
 
 
+class _Group(click.Group):
+    """The commands, which Ctrl-C ends with the code of a command also before one has started.
+
+    Click would end with 1 and the word "Aborted!", as after a question that is not answered.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+
+
 @click.group(
+    cls=_Group,
     commands=_Commands(),
     epilog=f"{epilog('Example', _EXAMPLE)}\n\n{epilog('Exit codes', _CODES)}",
     context_settings={"help_option_names": ["-h", "--help"]},
