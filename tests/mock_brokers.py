@@ -7,6 +7,7 @@ from tests.integration.librdkafka import handle, library
 from tests.waiting import FLUSH_SECONDS
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH = 0, 1, 2, 23
+INIT_PRODUCER_ID, END_TXN = 22, 26
 
 
 class _Memory(ctypes.Structure):
@@ -62,6 +63,10 @@ class MockBrokers:
         """Make a broker the coordinator of a group."""
         self._call("coordinator_set", b"group", group.encode(), broker)
 
+    def coordinate_transactions(self, transactional_id, broker):
+        """Make a broker the coordinator of a producer's transactions."""
+        self._call("coordinator_set", b"transaction", transactional_id.encode(), broker)
+
     def append(self, topic, values, partition=0):
         """Write records, in order, in one batch a call."""
         sender = confluent_kafka.Producer({**self.config, "linger.ms": "50"})
@@ -97,6 +102,38 @@ class MockBrokers:
         """Every answer of these brokers takes so long."""
         for broker in brokers:
             self._call("broker_set_rtt", broker, milliseconds)
+
+    def hold(self, broker, request):
+        """Do what the next request of a kind asks for, and answer an hour later."""
+        sizes = ctypes.c_size_t(1), ctypes.c_int(0), ctypes.c_int(3_600_000)
+        self._call("broker_push_request_error_rtts", broker, ctypes.c_int16(request), *sizes)
+
+    def disconnect(self):
+        """End all connections; the next ones are accepted."""
+        for broker in (1, 2, 3):
+            self._call("broker_set_down", broker)
+            self._call("broker_set_up", broker)
+
+    def stop(self, broker):
+        """End the connections to a broker, and refuse further ones."""
+        self._call("broker_set_down", broker)
+
+    def count_requests(self):
+        """Start with what ``requests`` returns."""
+        self._call("start_request_tracking")
+
+    def requests(self, request):
+        """How many requests of a kind have come."""
+        functions, count = self._functions, ctypes.c_size_t()
+        functions.rd_kafka_mock_get_requests.restype = ctypes.POINTER(ctypes.c_void_p)
+        functions.rd_kafka_mock_request_api_key.restype = ctypes.c_int16
+        came = functions.rd_kafka_mock_get_requests(self._cluster, ctypes.byref(count))
+        kinds = [
+            functions.rd_kafka_mock_request_api_key(ctypes.c_void_p(came[n]))
+            for n in range(count.value)
+        ]
+        functions.rd_kafka_mock_request_destroy_array(came, count)
+        return kinds.count(request)
 
     def answer_as_asked(self, request):
         """No more errors for a kind of request."""

@@ -102,6 +102,16 @@ class LinkWriter(TransactionWriter):
         with naming_site(target.site):
             self._topic_ids = topic_ids(target.config, target.topics)
 
+    def begin(self) -> None:
+        """Begins a transaction, where none is open; of a new producer after a lost connection.
+
+        That fences no other writer: the id is this one's alone, and the generation of the group
+        says whose the partitions are.
+        """
+        if not self._is_open:
+            self.renew()
+            super().begin()
+
     def check_topics(self, topics: Collection[str]) -> None:
         """Checks that topics of the target are those that were there when the writer was created.
 

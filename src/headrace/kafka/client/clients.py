@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 import confluent_kafka
 from confluent_kafka import KafkaException
@@ -124,8 +124,15 @@ def broker_client(config: ClientConfig, broker: BrokerMetadata) -> AdminClient:
     return OffsetsAdminClient(non_producer_settings(config) | address, logger=_LOG)
 
 
+class ClientLog(Protocol):
+    """What librdkafka logs to, within polls of the client; a ``logging.Logger`` is one."""
+
+    def log(self, level: int, message: str, *parts: object) -> None:
+        """Takes a line."""
+
+
 def producer(
-    config: Mapping[str, Any], tuning: ClientConfig | None = None
+    config: Mapping[str, Any], tuning: ClientConfig | None = None, log: ClientLog = _LOG
 ) -> confluent_kafka.Producer:
     """Returns a producer that neither loses, reorders nor repeats while its session lasts.
 
@@ -143,19 +150,19 @@ def producer(
             "message.max.bytes": str(MAX_MESSAGE_BYTES),
         }
         | dict(tuning or {}),
-        logger=_LOG,
+        logger=log,
     )
 
 
 def connected_producer(
-    config: Mapping[str, Any], tuning: ClientConfig | None = None
+    config: Mapping[str, Any], tuning: ClientConfig | None = None, log: ClientLog = _LOG
 ) -> confluent_kafka.Producer:
     """Returns a producer that writes its first record at once: see :func:`fetch_metadata`.
 
     For records that something waits for. Where brokers do not answer it takes a second, so it must
     not be called on an event loop.
     """
-    connected = producer(config, tuning)
+    connected = producer(config, tuning, log)
     fetch_metadata(connected)
     return connected
 

@@ -17,5 +17,7 @@ record may be there. :func:`failures.failure` names the error by the meaning of 
 
 Transactions (:mod:`transactions`): readers of committed records get all records of a transaction,
 and its positions, or none. A new producer with the same id ends what the one before left open, and
-fences it. Where the answer to a commit is lost, the outcome is unknown until that happens.
+fences it. Where the answer to a commit is lost, the outcome is unknown until that happens. After a
+lost connection, no transaction is started without a new producer: a request for the end of the last
+one may still come.
 """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -16,12 +18,17 @@ from headrace.kafka.client.clients import ClientConfig, connected_producer, writ
 from headrace.kafka.write.failures import failure
 from headrace.kafka.write.record import ProducerRecord, until_taken
 
+_LOG = logging.getLogger("headrace.kafka")
 TRANSACTION_SECONDS = 60
 _SLICE_SECONDS = 1.0  # so that Ctrl-C takes effect
 _MAX_OFFSETS = 1_000  # in one request, which the coordinator writes as one batch of limited size
 _CLOSE_SECONDS = 1.0
 _FENCED = frozenset({Meaning.FENCED, Meaning.REBALANCING, Meaning.EVICTED})
 _UNSETTLED = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.PURGED})
+
+# The lines that `Connections` needs, whatever a project sets.
+_LOGGED = {"log.connection.close": "true", "log_level": "6"}
+_BEFORE_REQUESTS = re.compile(r"in state (INIT|DOWN|TRY_CONNECT|CONNECT|SSL_|APIVERSION_|AUTH_)")
 
 
 class TransactionFencedError(Exception):
@@ -40,11 +47,37 @@ class TransactionUnsettledError(Exception):
         super().__init__(reason)
 
 
+class Connections:
+    """What librdkafka logs of a producer's connections, which it reports in no other way.
+
+    Its error callback is not called where a connection fails and the next one is accepted. What it
+    does not log is the end of a connection that was idle, over which nothing is on its way.
+
+    Attributes:
+        are_lost: whether one failed over which requests may have been sent.
+    """
+
+    def __init__(self) -> None:
+        self.are_lost = False
+
+    def log(self, level: int, message: str, *parts: object) -> None:
+        """Is called as a logger's, within polls of the producer."""
+        _LOG.log(level, message, *parts)
+        text = message % parts if parts else message
+        if text.startswith("FAIL") and not _BEFORE_REQUESTS.search(text):
+            self.are_lost = True
+
+
 class TransactionWriter:
     """A producer's transactions, one after another.
 
     After an error, close it and start with a new one: no transaction follows a failed one of the
     same producer, so none of its late records can get into another transaction.
+
+    Nor does one follow a lost connection: the client may have asked for the end of a transaction
+    twice, over the connection that failed and over the next one. Brokers can't distinguish the
+    request that comes late from that for the end of the next transaction, half of which it would
+    commit (KAFKA-17754), unless that has another epoch: that of a new producer.
 
     Args:
         config: librdkafka's settings of the cluster.
@@ -68,14 +101,35 @@ class TransactionWriter:
         self._config, self._seconds, self._on_wait = config, seconds, on_wait
         limit = str(seconds * 1000)
         limits = {"transaction.timeout.ms": limit, "message.timeout.ms": limit}
-        self._producer = connected_producer(config, writer_tuning(config, limits | dict(tuning)))
-        self._take = functools.partial(until_taken, self._producer.produce, self.poll)
+        self._tuning = writer_tuning(config, limits | dict(tuning)) | _LOGGED
         self._failures: list[tuple[str, KafkaError]] = []
-        self._is_open = False
-        self._finish(self._producer.init_transactions)
+        self._connect()
+
+    def renew(self) -> bool:
+        """Replaces a producer that has lost a connection; returns whether it has done so.
+
+        To be called between transactions. This fences a producer that another process has started
+        with the id meanwhile, so a caller whose place another may have taken reads its positions
+        after that, before it writes.
+
+        Raises:
+            TransactionUnsettledError, TransactionFencedError: as the constructor.
+        """
+        self.poll()  # what was logged since the last transaction
+        if not self._connections.are_lost:
+            return False
+        _LOG.info("%s: has lost a connection, and is replaced", self._tuning["transactional.id"])
+        self.close()
+        self._connect()
+        return True
 
     def begin(self) -> None:
-        """Begins a transaction, where none is open."""
+        """Begins a transaction, where none is open.
+
+        Raises:
+            TransactionUnsettledError: if the producer has lost a connection; see :meth:`renew`.
+            TransactionFencedError: if another producer started with the id.
+        """
         if not self._is_open:
             with self._naming():
                 self._open()
@@ -107,7 +161,20 @@ class TransactionWriter:
         with contextlib.suppress(KafkaException):
             self._producer.abort_transaction(_CLOSE_SECONDS)
 
+    def _connect(self) -> None:
+        self._is_open = False
+        self._connections = Connections()
+        self._producer: confluent_kafka.Producer = connected_producer(
+            self._config, self._tuning, self._connections
+        )
+        self._take = functools.partial(until_taken, self._producer.produce, self.poll)
+        self._finish(self._producer.init_transactions)
+
     def _open(self) -> None:
+        self._producer.poll(0)  # what was logged since the last transaction
+        if self._connections.are_lost:
+            reason = "a connection was lost: the end of the last transaction may be asked for twice"
+            raise TransactionUnsettledError(reason)
         self._producer.begin_transaction()
         self._is_open = True
 

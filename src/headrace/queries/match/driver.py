@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from headrace.errors import SinkError, SinkUnavailableError
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.write.record import ProducerRecord
-from headrace.kafka.write.transactions import (
-    TransactionalProducer,
-    TransactionFencedError,
-    TransactionUnsettledError,
-)
 from headrace.model import TopicPartition
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.writer import MatchPiece, MatchWriters
 from headrace.queries.records.matched import Tick
 from headrace.sinks.api import CommitResult, SinkDriver, Transaction
+from headrace.sinks.batch_transactions import BatchTransactions
 from headrace.sinks.topic_positions import TopicPositions
 
 _LOG = logging.getLogger("headrace.queries")
@@ -41,13 +36,10 @@ class MatchDriver(SinkDriver):
         self.writers = writers
         self._pipeline, self._queries, self._topic = pipeline, queries, writers.reader.topic
         self._label = f"queries {queries.name}"
-        # Before positions are read: this ends the open transaction of an earlier producer.
-        with _translated(self._label):
-            self._producer = TransactionalProducer(
-                client, f"headrace.{queries.name}.match.{pipeline}"
-            )
-        self._recorded = self.positions = TopicPositions(client, queries.positions_topic)
-        self._is_first = True
+        recorded = TopicPositions(client, queries.positions_topic)
+        self.positions = recorded
+        transactional_id = f"headrace.{queries.name}.match.{pipeline}"
+        self._transactions = BatchTransactions(client, transactional_id, recorded, self._label)
 
     def commit(
         self,
@@ -55,10 +47,7 @@ class MatchDriver(SinkDriver):
         transaction: Transaction,
         watermark_us: int,  # noqa: ARG002
     ) -> CommitResult:
-        """See :class:`SinkDriver`."""
-        if self._is_first:
-            self._check_expected(transaction)
-            self._is_first = False
+        """See :class:`SinkDriver`; raises what :meth:`BatchTransactions.send` raises."""
         decoded = [_PIECE.decode(piece) for piece in pieces]
         registry = TopicPartition(self._queries.queries_topic, 0)
         tick = Tick(
@@ -71,10 +60,9 @@ class MatchDriver(SinkDriver):
             topic_id=transaction.topic_ids.get(self._topic, ""),
             rules=rules_of(decoded, self._label),
         )
-        with _translated(self._label):
-            self._producer.send(self._records(decoded, tick, transaction))
+        records = functools.partial(self._records, decoded, tick)
         return CommitResult(
-            is_new=True,
+            is_new=self._transactions.send(records, transaction),
             rows=sum(piece.matches for piece in decoded),
             figures={"untimed": sum(piece.untimed for piece in decoded)},
         )
@@ -84,19 +72,9 @@ class MatchDriver(SinkDriver):
 
     def close(self, max_wait_seconds: float) -> None:  # noqa: ARG002
         """Closes the producer, and aborts a transaction that was not committed."""
-        self._producer.close()
+        self._transactions.close()
 
-    def _check_expected(self, transaction: Transaction) -> None:
-        """Checks the recorded positions; they can't change, since earlier producers are fenced."""
-        known = self._recorded.versions(transaction.expected)
-        for name, expected in transaction.expected.items():
-            if known.get(name) != expected:
-                reason = f"{name} is {known.get(name)}, and {expected} was expected: another wrote"
-                raise SinkError(self._label, reason)
-
-    def _records(
-        self, pieces: Sequence[MatchPiece], tick: Tick, transaction: Transaction
-    ) -> Iterator[ProducerRecord]:
+    def _records(self, pieces: Sequence[MatchPiece], tick: Tick) -> Iterator[ProducerRecord]:
         topic = self._queries.matched_topic
         for piece in pieces:
             for name, value in piece.records:
@@ -106,10 +84,9 @@ class MatchDriver(SinkDriver):
                 yield ProducerRecord(topic, key, bytes(value), (), partition)
         events = events_by_partition(pieces)
         # No ticks if no batch ends: without its checkpoint, a pipeline first commits versions.
-        for partition in range(self._queries.partitions if transaction.positions else 0):
+        for partition in range(self._queries.partitions if tick.positions else 0):
             own = msgspec.structs.replace(tick, events=events[partition])
             yield ProducerRecord(topic, None, msgspec.json.encode(own), (), partition)
-        yield from self._recorded.records(transaction.versions)
 
 
 def events_by_partition(pieces: Sequence[MatchPiece]) -> Counter[int]:
@@ -130,13 +107,3 @@ def rules_of(pieces: Sequence[MatchPiece], sink: str) -> str:
     if " " in hashes:
         _LOG.error("%s: the tasks of a batch had different queries, of hashes %s", sink, hashes)
     return hashes
-
-
-@contextlib.contextmanager
-def _translated(sink: str) -> Iterator[None]:
-    try:
-        yield
-    except TransactionUnsettledError as error:
-        raise SinkUnavailableError(sink, error.reason) from error
-    except TransactionFencedError as error:
-        raise SinkError(sink, f"another run of this pipeline writes: {error}") from error

@@ -1,35 +1,25 @@
 """Rows and positions of a batch in one transaction, which the driver sends.
 
 Tasks make the records and hand them to the driver as pieces: a transaction belongs to one producer,
-and those of tasks can't be committed together. Decision 48 says which other ways there are.
-
-Fencing: a new producer of a transactional id ends what an earlier one has left open, and fences it.
-It reads the positions after that, before it sends, so a batch is sent only where they are those
-that it follows. A driver that was frozen finds itself fenced, and then other positions.
+and those of tasks can't be committed together. Decision 48 says which other ways there are. How the
+driver sends them, and what fences it: :mod:`headrace.sinks.batch_transactions`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
+import functools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from headrace.errors import SinkError, SinkUnavailableError
 from headrace.kafka.admin.record_limits import max_batch_bytes
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.table.changelog import ensure_changelog
 from headrace.kafka.write.record import ProducerRecord
-from headrace.kafka.write.transactions import (
-    TRANSACTION_SECONDS,
-    TransactionalProducer,
-    TransactionFencedError,
-    TransactionUnsettledError,
-)
 from headrace.model import Topic
 from headrace.sinks.api import CommitResult, RejectedRow, SinkDriver, Transaction, WriterFactory
+from headrace.sinks.batch_transactions import BatchTransactions
 from headrace.sinks.kafka.task_records import TaskRecords
 from headrace.sinks.topic_positions import TopicPositions
 
@@ -38,7 +28,6 @@ if TYPE_CHECKING:
 
     from headrace.events.written import WrittenWith
 
-_LOG = logging.getLogger("headrace.pipelines")
 _CODEC = "lz4"
 _Content: TypeAlias = list[
     tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
@@ -130,17 +119,14 @@ class ExactlyOnceDriver(SinkDriver):
         self, topic: Topic, client: ClientConfig, transactional_id: str, writers: WriterFactory
     ) -> None:
         self.writers = writers
-        self._topic, self._id = topic.name, transactional_id
-        self._label = f"kafka {topic.name}"
-        self._recorded = self.positions = TopicPositions(client, positions_topic(topic.name))
+        self._topic = topic.name
+        recorded = TopicPositions(client, positions_topic(topic.name))
+        self.positions = recorded
         ensure_changelog(client, positions_topic(topic.name))
         # A larger batch would be refused whole.
-        size = {"batch.size": str(max_batch_bytes(topic)), "error_cb": self._on_error}
-        self._config: dict[str, Any] = {**client, **size}
-        self._may_come_late = self._is_checked = False
-        # Before positions are read: this ends the open transaction of an earlier producer.
-        with self._naming():
-            self._producer: TransactionalProducer | None = self._opened()
+        config = {**client, "batch.size": str(max_batch_bytes(topic))}
+        label = f"kafka {topic.name}"
+        self._transactions = BatchTransactions(config, transactional_id, recorded, label)
 
     def commit(
         self,
@@ -148,22 +134,10 @@ class ExactlyOnceDriver(SinkDriver):
         transaction: Transaction,
         watermark_us: int,  # noqa: ARG002
     ) -> CommitResult:
-        """See :class:`SinkDriver`.
-
-        Raises:
-            SinkUnavailableError: if the brokers do not answer: the outcome is unknown until the
-                next driver has read the positions.
-            SinkError: if other positions are recorded, the transaction takes more than a minute, or
-                Kafka refuses a record: nothing is committed.
-        """
+        """See :class:`SinkDriver`; raises what :meth:`BatchTransactions.send` raises."""
         decoded = sorted(map(_PIECE.decode, pieces), key=lambda piece: (piece.task, piece.number))
-        with self._naming():
-            try:
-                is_new = self._sent(decoded, transaction)
-            except TransactionFencedError as error:
-                # The other driver may have ended since: the positions say what it has sent.
-                _LOG.warning("%s: fenced, reading the positions again: %s", self._label, error)
-                is_new = self._sent(decoded, transaction)
+        records = functools.partial(self._records, decoded)
+        is_new = self._transactions.send(records, transaction)
         return CommitResult(is_new, sum(piece.records for piece in decoded))
 
     def discard(self, pieces: Sequence[str]) -> None:
@@ -171,68 +145,12 @@ class ExactlyOnceDriver(SinkDriver):
 
     def close(self, max_wait_seconds: float) -> None:  # noqa: ARG002
         """Closes the producer, and aborts a transaction that was not committed."""
-        if self._producer is not None:
-            self._producer.close()
-            self._producer = None
+        self._transactions.close()
 
-    def _sent(self, pieces: Sequence[RecordPiece], transaction: Transaction) -> bool:
-        """Sends a batch; returns False if the positions say that it was sent before."""
-        try:
-            producer = self._current()
-            if not self._is_checked:
-                known = self._recorded.versions(transaction.app_ids)
-                if not transaction.follows(known, self._label):
-                    return False
-            producer.send(self._records(pieces, transaction))
-        except BaseException:
-            self.close(0.0)  # no transaction follows a failed one of the same producer
-            raise
-        self._is_checked = True
-        return True
-
-    def _current(self) -> TransactionalProducer:
-        """Returns a producer none of whose requests can still be on their way.
-
-        Where a connection failed, the client may have asked for the end of a transaction twice.
-        Brokers can't distinguish the request that comes late from that for the end of the next
-        transaction, half of which it would commit (KAFKA-17754), unless that has another epoch.
-        """
-        if self._producer is not None:
-            self._producer.poll()  # errors that have come since the last batch
-            if self._may_come_late:
-                self.close(0.0)
-        if self._producer is None:
-            self._producer = self._opened()
-        return self._producer
-
-    def _opened(self) -> TransactionalProducer:
-        self._may_come_late = self._is_checked = False
-        return TransactionalProducer(self._config, self._id, on_wait=self._on_error)
-
-    def _on_error(self, *_: object) -> None:
-        self._may_come_late = True
-
-    def _records(
-        self, pieces: Sequence[RecordPiece], transaction: Transaction
-    ) -> Iterator[ProducerRecord]:
+    def _records(self, pieces: Sequence[RecordPiece]) -> Iterator[ProducerRecord]:
         import pyarrow as pa
 
         for piece in pieces:
             content = pa.decompress(piece.content, piece.size, codec=_CODEC, asbytes=True)
             for record in _CONTENT.decode(content):
                 yield ProducerRecord(self._topic, *record)
-        yield from self._recorded.records(transaction.versions)
-
-    @contextlib.contextmanager
-    def _naming(self) -> Iterator[None]:
-        """Names what the producer raises as sinks do."""
-        try:
-            yield
-        except TransactionUnsettledError as error:
-            raise SinkUnavailableError(self._label, error.reason) from error
-        except TransactionFencedError as error:
-            reason = (
-                f"another run of this pipeline writes, or a batch takes longer to send than "
-                f"{TRANSACTION_SECONDS} s, and needs a lower max_records: {error}"
-            )
-            raise SinkError(self._label, reason) from error

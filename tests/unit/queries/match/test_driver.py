@@ -9,9 +9,9 @@ import msgspec
 from headrace.kafka.write.record import ProducerRecord
 from headrace.model.partitioning import partition_of_key
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.match import driver as driver_module
 from headrace.queries.match.driver import MatchDriver
 from headrace.queries.match.writer import MatchPiece
+from headrace.sinks import batch_transactions
 from headrace.sinks.api import Transaction
 from headrace.sinks.topic_positions import TopicPositions
 
@@ -19,8 +19,8 @@ from headrace.sinks.topic_positions import TopicPositions
 def _opened(monkeypatch, partitions):
     """A driver without brokers, and what it sends."""
     sent = []
-    producer = SimpleNamespace(send=sent.extend)
-    monkeypatch.setattr(driver_module, "TransactionalProducer", lambda *_: producer)
+    producer = SimpleNamespace(send=sent.extend, renew=lambda: False)
+    monkeypatch.setattr(batch_transactions, "TransactionalProducer", lambda *_: producer)
     monkeypatch.setattr(TopicPositions, "versions", lambda *_: {})
     writers = SimpleNamespace(reader=SimpleNamespace(topic="clicks"))
     return MatchDriver(

@@ -9,6 +9,7 @@ import pytest
 from headrace import Guarantee, Kafka, Topic
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
+from headrace.sinks import batch_transactions
 from headrace.sinks.api import DeclaredRows, SinkContext, Transaction
 from headrace.sinks.kafka import exactly_once
 from headrace.sinks.topic_positions import TopicPositions
@@ -24,12 +25,12 @@ class Cluster:
     def __init__(self):
         self.sent, self.positions, self.failures = [], {}, []
         self.producers = self.open_producers = self.reads = 0
-        self.report_error = None
+        self.is_lost = False
 
-    def producer(self, config, transactional_id, on_wait):
+    def producer(self, config, transactional_id):
         self.producers += 1
         self.open_producers += 1
-        self.report_error, self.transactional_id = config["error_cb"], transactional_id
+        self.transactional_id = transactional_id
         return Producer(self)
 
     def versions(self, app_ids):
@@ -41,8 +42,10 @@ class Producer:
     def __init__(self, cluster):
         self.cluster = cluster
 
-    def poll(self):
-        """Nothing has come by itself."""
+    def renew(self):
+        is_renewed, self.cluster.is_lost = self.cluster.is_lost, False
+        self.cluster.producers += is_renewed
+        return is_renewed
 
     def send(self, records):
         records = list(records)
@@ -63,7 +66,7 @@ class Producer:
 @pytest.fixture
 def cluster(monkeypatch):
     cluster = Cluster()
-    monkeypatch.setattr(exactly_once, "TransactionalProducer", cluster.producer)
+    monkeypatch.setattr(batch_transactions, "TransactionalProducer", cluster.producer)
     monkeypatch.setattr(exactly_once, "ensure_changelog", lambda *_: None)
     monkeypatch.setattr(TopicPositions, "versions", lambda _, app_ids: cluster.versions(app_ids))
     return cluster
@@ -178,7 +181,7 @@ def test_after_a_lost_connection_the_next_batch_has_a_new_producer(cluster):
     """A request for the end of a transaction may be on its way twice."""
     driver = opened()
     driver.commit(written(driver, "a", "x"), batch(0), 0)
-    cluster.report_error("Disconnected")
+    cluster.is_lost = True
     driver.commit(written(driver, "a", "y"), batch(1), 0)
     driver.commit(written(driver, "a", "z"), batch(2), 0)
     assert (cluster.producers, cluster.open_producers, cluster.reads) == (2, 1, 2)
