@@ -17,7 +17,7 @@ from tests.kafka_topics import make_topic, wait_until_settled
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.errors import LinkLossError, LinkNoPartitionError, LinkRecordError
-from headrace.kafka.client.admin_requests import admin_request
+from headrace.kafka.client.admin_requests import admin_request, describe
 from headrace.kafka.client.clients import client_config, connected_producer, consumer
 from headrace.kafka.client.offsets import commit, committed
 from headrace.kafka.origin import ORIGIN
@@ -346,6 +346,36 @@ def test_a_topic_that_was_made_again_is_refused(plan, began_ms):
         running.until(lambda status: status.refused)
         [refusal] = running.instance.progress.refused.values()
     assert "deleted and recreated" in str(refusal)
+
+
+def test_a_recreated_target_is_filled_once_its_late_records_are_recreated_too(plan, began_ms):
+    merged = plan(BY_CLOCK, BY_CLOCK)
+    sent = [began_ms + t for t in range(10)]
+    write(merged, 0, sent)
+    with Running(merged) as running:
+        running.until(lambda status: status.records == 10)
+    recreate(merged, merged.target)
+    with Running(merged) as running:
+        running.until(lambda status: status.refused)
+        [refusal] = running.instance.progress.refused.values()
+    assert refusal.code == "MERGER_RECREATED"
+    assert times(merged) == []
+    recreate(merged, merged.late)
+    with Running(merged) as running:
+        running.until(lambda status: status.records == 10)
+    assert times(merged) == sent
+    with Running(merged) as running:  # its positions name the new topics
+        write(merged, 1, [began_ms + 20_000])
+        running.until(lambda status: status.records == 1)
+    assert times(merged) == [*sent, began_ms + 20_000]
+
+
+def recreate(plan, name):
+    admin_request(
+        plan.config, lambda admin: admin.delete_topics([name])[name].result(LIMIT_SECONDS)
+    )
+    wait_for(lambda: name not in describe(plan.config, [name]))
+    make_topic(plan.config, name)
 
 
 def test_without_positions_a_target_with_records_is_refused(plan, began_ms):

@@ -166,6 +166,17 @@ MESSAGES = [
         ),
     ),
     (
+        errors.LinkLossError("merger", "m", "", "all/0", 0, 0, "", "target", "old", "new"),
+        "MERGER_RECREATED",
+        (
+            "The target was deleted and created again, and its topic of late records was not: "
+            "merger 'm', partition 'all/0', next offset 0, accepted offset 0, mirrored topic id "
+            "'old', live topic id 'new'. To merge again all that the sources have: delete the "
+            "topic of late records, too, and `headrace apply`; the merger then starts by itself. "
+            "What is late in the old one would be there twice otherwise."
+        ),
+    ),
+    (
         errors.LinkNotRefusedError("dispatcher", "d", "waw", "a/0"),
         "DISPATCHER_NOT_REFUSED",
         (

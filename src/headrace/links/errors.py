@@ -235,7 +235,8 @@ class LinkLossError(LinkError):
         next_offset: of the record.
         accepted_offset: the next one, if the loss is accepted.
         reason: what happened, where ``loss`` does not say it.
-        loss: ``gap``, ``recreated`` or ``truncated``; empty: the kind has one case of losses.
+        loss: ``gap``, ``recreated`` or ``truncated``; ``target``: that of a merger was recreated;
+            empty: the kind has one case of losses.
         mirrored_topic_id: of a topic that was recreated, before.
         live_topic_id: its id now.
     """

@@ -350,7 +350,6 @@ class MergerCarrier(Carrier[OutputPosition]):
             self._reader.resume(resume)
 
     def _check_topics(self, inputs: Collection[SourcePartition]) -> None:
-        self._reader.check_topics(
-            {(at.source.topic, at.start.topics[at.source.topic]) for at in inputs}
-        )
+        # Also those that are written: positions name them, as a start compares them.
+        self._reader.check_topics({known for at in inputs for known in at.start.topics.items()})
         self._writer.check_topics([self._plan.target])

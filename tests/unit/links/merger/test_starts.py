@@ -46,6 +46,7 @@ class Broker:
             name: LiveTopic(name, f"{name}-id", 2, 1) for name in (*SOURCES, "merged", "late")
         }
         self.firsts, self.ends, self.cuts = {}, {}, {}
+        self.position = EIGHT
 
     def describe(self, _, names):
         return {name: self.topics[name] for name in names if name in self.topics}
@@ -65,7 +66,7 @@ class Broker:
 
     def committed(self):
         inputs = [*PLAN.inputs_of(ZERO), *PLAN.inputs_of(ONE)]
-        return [committed_offset(source, EIGHT) for source in inputs]
+        return [committed_offset(source, self.position) for source in inputs]
 
 
 @pytest.fixture
@@ -95,6 +96,47 @@ def test_partitions_go_on_where_they_are_committed(broker):
         ZERO: [8, 8],
         ONE: [8, 8],
     }
+
+
+def recreate(broker, *names):
+    """After an instance has committed what it merged into them."""
+    written = {name: f"{name}-id" for name in broker.topics}
+    broker.position = replace(EIGHT, topics=written)
+    for name in names:
+        broker.topics[name] = LiveTopic(name, f"new-{name}-id", 2, 1)
+
+
+def test_a_target_that_was_recreated_beside_its_late_records_is_refused_with_the_way(broker):
+    """What they have would be there twice if all was merged again."""
+    recreate(broker, "merged")
+    found = broker.find_starts()
+    assert found.positions == {}
+    assert {refusal.code for refusal in found.refused.values()} == {"MERGER_RECREATED"}
+    assert "delete the topic of late records, too" in str(found.refused[ZERO])
+    with pytest.raises(LinkLossError):
+        find_loss(PLAN, LOST, broker.committed())
+
+
+def test_a_target_that_was_recreated_with_its_late_records_is_filled_from_the_start(broker):
+    recreate(broker, "merged", "late")
+    broker.firsts[HERE] = 2
+    found = broker.find_starts()
+    assert found.refused == {}
+    assert [at.offset for at in found.positions[ZERO]] == [2, 0]
+    assert [at.offset for at in found.positions[ONE]] == [0, 0]
+    assert found.positions[ZERO][0].topics["merged"] == "new-merged-id"
+
+
+def test_late_records_that_were_recreated_alone_repeat_nothing(broker):
+    recreate(broker, "late")
+    found = broker.find_starts()
+    assert [at.offset for at in found.positions[ZERO]] == [8, 8]
+    assert found.positions[ZERO][0].topics["late"] == "new-late-id"
+
+
+def test_a_target_that_no_position_names_was_written_by_an_earlier_release(broker):
+    broker.topics["merged"] = LiveTopic("merged", "new-merged-id", 2, 1)
+    assert [at.offset for at in broker.find_starts().positions[ZERO]] == [8, 8]
 
 
 def deleted(broker):

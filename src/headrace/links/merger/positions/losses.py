@@ -102,7 +102,11 @@ def _reached(
 
 def _known_id(topic: str, own: InputPosition | None, others: Iterable[InputPosition | None]) -> str:
     """Returns the id of a topic that an input had committed; empty: none had."""
-    positions = [own] if own is not None and topic in own.topics else others
+    return known_id(topic, [own] if own is not None and topic in own.topics else others)
+
+
+def known_id(topic: str, positions: Iterable[InputPosition | None]) -> str:
+    """Returns the id of a topic by the first position that names it; empty: none does."""
     ids = (at.topics[topic] for at in positions if at is not None and topic in at.topics)
     return next(ids, "")
 

@@ -4,7 +4,8 @@ A record may be written before others of lower offsets, which wait for their tur
 offset of an input is that of the first record that is not written yet, and its metadata has how far
 it was read, and up to which time what was read is written. All positions of an output are
 committed in one transaction with its records. Each names the topics of all of them, since brokers
-remove the offsets of a topic that is deleted. None depends on the order of the topics, which may
+remove the offsets of a topic that is deleted, and the topics that are written, since brokers keep
+these offsets when those are deleted. None depends on the order of the topics, which may
 change.
 """
 
@@ -54,7 +55,8 @@ class InputPosition:
         epoch: of the leader that gave that record; -1: not known.
         time_ms: how far the input's time is; -1: not known.
         written: up to which time its records before ``read_to`` are written.
-        topics: ids of the topics of all inputs of the output, by their names.
+        topics: ids of the topics of all inputs of the output, and of those that it is written to,
+            by their names.
     """
 
     offset: int

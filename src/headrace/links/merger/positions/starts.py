@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import confluent_kafka
 
-from headrace.errors import LinkError, LinkNoLeaderError, LinkNoPartitionError
+from headrace.errors import LinkError, LinkLossError, LinkNoLeaderError, LinkNoPartitionError
 from headrace.kafka.client.admin_requests import LiveTopic, describe
 from headrace.kafka.read.resume import LogState, log_states
 from headrace.links.merger.plan import MergerPlan
 from headrace.links.merger.positions.last_records import last_times
-from headrace.links.merger.positions.losses import SourceLoss, find_losses
+from headrace.links.merger.positions.losses import SourceLoss, find_losses, known_id
 from headrace.links.merger.positions.position import (
     InputPosition,
     OutputPosition,
@@ -40,6 +40,10 @@ def find_starts(
 ) -> MergerStarts:
     """Returns where outputs continue.
 
+    Positions are those of the sources, so brokers keep them when the target is deleted. One that
+    was recreated is filled from the first records of the sources if the topic of late records was
+    recreated, too; else what that has would be there twice, and the output is refused.
+
     Args:
         plan: of the merger.
         outputs: partitions of the target.
@@ -50,9 +54,19 @@ def find_starts(
         BrokerUnreachableError: if the brokers do not answer.
     """
     topics = describe(plan.config, {*plan.topics, plan.target, plan.late})
+    known = positions_of(committed)
     unready = {output: _unready(plan, output, topics) for output in outputs}
+    for output in [output for output, refusal in unready.items() if refusal is None]:
+        written = [known.get(source) for source in plan.inputs_of(output)]
+        if _is_recreated(plan.target, written, topics):
+            if _is_recreated(plan.late, written, topics):  # nothing that was merged is there
+                known |= dict.fromkeys(plan.inputs_of(output))
+            else:
+                ids = (known_id(plan.target, written), topics[plan.target].topic_id)
+                where = (*plan.named(output), 0, 0)
+                unready[output] = LinkLossError(*where, "", "target", *ids)
     ready = [output for output, refusal in unready.items() if refusal is None]
-    positions, losses = _positions_and_losses(plan, ready, positions_of(committed), topics)
+    positions, losses = _positions_and_losses(plan, ready, known, topics)
     refused = {output: refusal for output, refusal in unready.items() if refusal is not None}
     for source, loss in losses.items():
         refused.setdefault(TopicPartition(plan.target, source.partition), loss.error(plan))
@@ -96,7 +110,7 @@ def _positions_and_losses(
 ) -> tuple[dict[TopicPartition, OutputPosition], dict[TopicPartition, SourceLoss]]:
     inputs = [source for output in outputs for source in plan.inputs_of(output)]
     logs = log_states(plan.config, topics, inputs)
-    positions = {output: _positions(plan, output, known, logs) for output in outputs}
+    positions = {output: _positions(plan, output, known, logs, topics) for output in outputs}
     # An input without a position is lost only if its output has records: else it is new.
     without = [
         output for output in outputs if not all(known.get(s) for s in plan.inputs_of(output))
@@ -110,10 +124,12 @@ def _positions(
     output: TopicPartition,
     known: Mapping[TopicPartition, InputPosition | None],
     logs: Mapping[TopicPartition, LogState],
+    live: Mapping[str, LiveTopic],
 ) -> OutputPosition:
     """Returns where inputs of an output continue; without a commit, one starts over."""
     inputs = plan.inputs_of(output)
     topics = {source.topic: logs[source].topic_id for source in inputs}
+    topics |= {topic: live[topic].topic_id for topic in (plan.target, plan.late)}
     return tuple(
         replace(
             known.get(source) or InputPosition(logs[source].first, logs[source].first),
@@ -121,6 +137,13 @@ def _positions(
         )
         for source in inputs
     )
+
+
+def _is_recreated(
+    topic: str, written: Iterable[InputPosition | None], live: Mapping[str, LiveTopic]
+) -> bool:
+    """Returns whether a topic is another one than that which an output was written to."""
+    return known_id(topic, written) not in {"", live[topic].topic_id}
 
 
 def _unready(
