@@ -74,13 +74,14 @@ def reader_tuning(config: ClientConfig, defaults: ClientConfig) -> dict[str, str
 def writer_tuning(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Returns settings of a producer of records: ``defaults``, unless users set others.
 
-    Limits of batches are the lower ones: brokers refuse a batch as a whole that is too large.
+    Limits of batches, also those in ``config``, are the lower ones: brokers refuse a batch as a
+    whole that is too large.
     """
-    own = _set_for(WRITER, config)
+    own, known = _set_for(WRITER, config), {**config, **defaults}
     limits = {
-        name: str(min(int(own[name]), int(defaults[name])))
+        name: str(min(int(own[name]), int(known[name])))
         for name in _BATCH_LIMITS
-        if name in own and name in defaults
+        if name in own and name in known
     }
     return dict(defaults) | own | limits
 

@@ -109,6 +109,7 @@ def test_a_batch_has_the_lower_one_of_two_limits():
     config = {"producer.batch.size": "5000", "producer.batch.num.messages": "10"}
     assert writer_tuning(config, limits) == limits
     assert writer_tuning(config, {"batch.size": "6000"})["batch.size"] == "5000"
+    assert writer_tuning(config | {"batch.size": "4000"}, {})["batch.size"] == "4000"
 
 
 @pytest.mark.parametrize(
