@@ -25,10 +25,10 @@ from headrace.kafka.read.tail import TailedHeader, TailedRecord
 from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
 from headrace.links.accepted import AcceptedLoss, AcceptedRange
+from headrace.links.copying.views import copying
 from headrace.links.dispatcher.views import dispatching
 from headrace.links.ledger.book import LinkBook
 from headrace.links.merger.views import MergerStandings, merging
-from headrace.links.mirror.views import mirroring
 from headrace.links.standing import LinkedPartition, Standing
 from headrace.links.views import LinkStandings
 from headrace.model import OffsetRange, TopicPartition
@@ -283,7 +283,7 @@ RESULTS: dict[str, list[object]] = {
 LIVE: dict[str, tuple[Live[Any], list[Any]]] = {
     "dispatcher run": (dispatching, [statuses.DISPATCHER]),
     "merger run": (merging, [statuses.MERGER]),
-    "mirror run": (mirroring, [statuses.MIRROR]),
+    "mirror run": (copying, [statuses.MIRROR]),
     "produce": (producing, [RejectedLine(3, "not-json", "it is not JSON", "{")]),
     "query emit": (emitting, [statuses.EMITTER]),
     "query run": (answering, [statuses.QUERIES]),

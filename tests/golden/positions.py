@@ -7,13 +7,13 @@ from tests.golden.formats import Format
 
 from headrace.kafka.read.resume import Position
 from headrace.kafka.table.topic_table import TopicPosition
+from headrace.links.copying.positions import positions_of
 from headrace.links.merger.positions.position import (
     InputPosition,
     WrittenTo,
     committed_offset,
     position_of,
 )
-from headrace.links.mirror.positions import positions_of
 from headrace.model import TopicPartition
 from headrace.pipelines.join.offsets import JoinOffset
 from headrace.pipelines.source.offsets import SourceOffset

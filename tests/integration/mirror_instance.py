@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 
 from headrace.kafka.group.group_member import GroupMember
-from headrace.links.mirror.instance import MirrorInstance
+from headrace.links.copying.instance import CopyInstance
 from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.source_reader import SourceReader
 
@@ -45,13 +45,13 @@ class FrozenReader(SourceReader):
 
 if __name__ == "__main__":
     from headrace.links import instance as transfer
-    from headrace.links.mirror import copying
+    from headrace.links.copying import carrier
 
     link, freezes = MirrorPlan(**json.loads(sys.argv[1])), sys.argv[2]
     if freezes == BEFORE_METADATA:
         transfer.GroupMember = FrozenMember
     if freezes == BEFORE_OFFSETS:
-        copying.SourceReader = FrozenReader
-    found = MirrorInstance(link)
+        carrier.SourceReader = FrozenReader
+    found = CopyInstance(link)
     signal.signal(signal.SIGTERM, lambda *_: found.stop())
     found.run(lambda _: None)

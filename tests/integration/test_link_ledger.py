@@ -22,6 +22,8 @@ from headrace.kafka.origin import ORIGIN
 from headrace.kafka.read.resume import Position
 from headrace.ledger.sums import Fate
 from headrace.ledger.windows import WindowState
+from headrace.links.copying import standing as mirrors
+from headrace.links.copying.instance import CopyInstance
 from headrace.links.kind import counted_ends
 from headrace.links.ledger import ends
 from headrace.links.ledger.book import link_windows
@@ -33,9 +35,7 @@ from headrace.links.ledger.records import (
 from headrace.links.merger.instance import MergerInstance
 from headrace.links.merger.merging import LATE_HEADER
 from headrace.links.merger.standing import plan_of
-from headrace.links.mirror import standing as mirrors
-from headrace.links.mirror.instance import MirrorInstance
-from headrace.links.mirror.standing import accept_loss, mirror_plan
+from headrace.links.mirror.kind import KIND
 from headrace.model import OffsetRange, TopicPartition
 from headrace.project.check import load_project
 from headrace.settings import load_settings
@@ -83,7 +83,7 @@ class Linked:
 
     @property
     def link(self):
-        return mirror_plan(self.project.settings, self.mirror)
+        return KIND.plan(self.project.settings, self.mirror)
 
     def write(self, config, topic, seconds, partition=0, **record):
         """Records at the given seconds after the beginning; ``record``: of each of them."""
@@ -151,7 +151,7 @@ class Linked:
         wait_for(lambda: positions() == their_ends(), lambda: f"{positions()} to be {their_ends()}")
 
     def mirror_all(self):
-        with self.running(MirrorInstance(self.link)):
+        with self.running(CopyInstance(self.link)):
             self.until_committed(self.other, self.mirror.consumer_group, {self.copy: self.name})
 
     def merge_all(self):
@@ -305,7 +305,9 @@ def test_a_topic_that_was_made_again_is_unknown_until_it_is_accepted(spark, link
     count = linked.counted(spark, "waw")
     assert "recreated" in count.unknown[0]
     for number in range(PARTITIONS):
-        accept_loss(linked.project.settings, linked.mirror, TopicPartition(linked.name, number))
+        mirrors.accept_loss(
+            linked.project.settings, linked.link, TopicPartition(linked.name, number)
+        )
     linked.mirror_all()
     windows = linked.windows(spark, "waw")
     assert {n: (each.state, each.read) for n, each in windows.items()} == {1: (BALANCED, 2)}
@@ -316,7 +318,7 @@ def test_a_topic_that_was_made_again_is_unknown_until_it_is_accepted(spark, link
 def test_what_was_accepted_of_a_topic_before_it_was_made_again_counts_no_more(spark, linked):
     partition = TopicPartition(linked.name, 0)
     linked.write(linked.other, linked.name, range(6))
-    accept_loss(linked.project.settings, linked.mirror, partition, to=3)
+    mirrors.accept_loss(linked.project.settings, linked.link, partition, to=3)
     linked.mirror_all()
     assert linked.windows(spark, "waw")[0].fates == {Fate.OUT: 3, Fate.LEFT_OUT: 3}
     delete_topic(linked.own, linked.copy)  # to copy everything again
@@ -374,10 +376,10 @@ def test_an_accepted_loss_is_in_the_ledger(spark, linked):
     linked.write(linked.other, linked.name, range(2, 10))
     linked.delete_before(linked.other, linked.name, 5)
     partition = TopicPartition(linked.name, 0)
-    accept_loss(linked.project.settings, linked.mirror, partition)
+    mirrors.accept_loss(linked.project.settings, linked.link, partition)
     linked.mirror_all()
     linked.write(linked.other, linked.name, range(60, 65))
-    accept_loss(linked.project.settings, linked.mirror, partition, to=12)
+    mirrors.accept_loss(linked.project.settings, linked.link, partition, to=12)
     linked.mirror_all()
     count = linked.counted(spark, "waw")
     ranges = [(each.start, each.end, each.offsets) for each in count.accepted]
@@ -396,7 +398,7 @@ def test_an_accept_whose_commit_fails_leaves_nothing_out(spark, linked, monkeypa
     partition = TopicPartition(linked.name, 0)
     monkeypatch.setattr(mirrors, "commit", fail)
     with pytest.raises(BrokerUnreachableError):
-        accept_loss(linked.project.settings, linked.mirror, partition, to=3)
+        mirrors.accept_loss(linked.project.settings, linked.link, partition, to=3)
     linked.mirror_all()
     assert linked.windows(spark, "waw")[0].fates == {Fate.OUT: 6}
 

@@ -21,13 +21,13 @@ from headrace.kafka.client.admin_requests import admin_request, describe
 from headrace.kafka.client.clients import client_config, connected_producer, consumer
 from headrace.kafka.client.offsets import commit, committed
 from headrace.kafka.origin import ORIGIN
+from headrace.links.copying.instance import CopyInstance
 from headrace.links.merger import standing as mergers
 from headrace.links.merger.instance import MergerInstance
 from headrace.links.merger.merging import LATE_HEADER, MergerCarrier
 from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.links.merger.positions.position import committed_offset
 from headrace.links.merger.positions.starts import find_loss
-from headrace.links.mirror.instance import MirrorInstance
 from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.site_times import SITE_TIMES, ensure_site_times, site_time_key
 from headrace.model import TopicPartition
@@ -235,7 +235,7 @@ class Mirroring:
     """An instance of a mirror on a thread."""
 
     def __init__(self, link):
-        self._instance = MirrorInstance(link)
+        self._instance = CopyInstance(link)
         self._thread = threading.Thread(target=self._instance.run, args=[lambda _: None])
 
     def __enter__(self):

@@ -28,7 +28,7 @@ from headrace.kafka.group.groups import describe_group
 from headrace.kafka.origin import ORIGIN
 from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import TransactionalProducer
-from headrace.links.mirror.instance import MirrorInstance
+from headrace.links.copying.instance import CopyInstance
 from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.timing import LinkTiming
 from headrace.model import TopicPartition
@@ -122,7 +122,7 @@ class Running:
     """An instance on a thread."""
 
     def __init__(self, link, timing=LinkTiming()):
-        self.link, self.instance = link, MirrorInstance(link, timing)
+        self.link, self.instance = link, CopyInstance(link, timing)
         self.failure = None
         self._thread = threading.Thread(target=self._run)
 

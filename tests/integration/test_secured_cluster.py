@@ -36,7 +36,7 @@ from headrace.kafka.read.cluster import KafkaCluster
 from headrace.kafka.write.failures import raise_first
 from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.sending import send_each
-from headrace.links.mirror.instance import MirrorInstance
+from headrace.links.copying.instance import CopyInstance
 from headrace.links.mirror.plan import MirrorPlan
 from headrace.model import OffsetRange, TopicPartition
 from headrace.operations.planning.plan import apply_plan, make_plan
@@ -249,7 +249,7 @@ def test_a_mirror_names_what_is_forbidden_at_its_target(
     raise_first(send_each(source, [ProducerRecord(made, None, b"{}", (), 0)]).values())
     target, group = broker_config(project(user=user)), f"headrace.mirror.{made}"
     link = MirrorPlan("m", group, "waw", "central", source, target, {made: made})
-    instance = MirrorInstance(link)
+    instance = CopyInstance(link)
     with pytest.raises(AuthorizationError) as raised:
         instance.run(lambda _: None)
     error = raised.value

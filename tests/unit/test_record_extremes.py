@@ -33,11 +33,11 @@ from headrace.ingest.tokens.known import KnownTokens
 from headrace.ingest.tokens.table import TokenTable, revocation
 from headrace.ingest.tokens.token import TokenKind, TokenScope
 from headrace.ingest.views import TokenList
+from headrace.links.copying import views as mirrors
 from headrace.links.dispatcher import views as dispatchers
 from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.links.merger import views as mergers
 from headrace.links.merger.status import MergerStatus
-from headrace.links.mirror import views as mirrors
 from headrace.links.mirror.status import MirrorStatus
 from headrace.pipelines import progress_view
 from headrace.pipelines.status import PipelineStatus

@@ -53,10 +53,11 @@ HeadraceError                         base
 │   │   ├── LinkNoLeaderError
 │   │   ├── LinkLossError             its source lacks what comes next
 │   │   ├── LinkNotRefusedError
-│   │   └── LinkRunningError
+│   │   ├── LinkRunningError
+│   │   └── LinkOffsetError           copying: the log has no such offset, or it was copied
+│   │       └── MirrorOffsetError     mirror
 │   ├── DispatcherCoresError          dispatcher
 │   ├── DispatcherRunningError
-│   ├── MirrorOffsetError             mirror
 │   ├── WorkerRunningError            running
 │   ├── ServiceRunningError
 │   ├── LoaderRunningError

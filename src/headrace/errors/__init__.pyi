@@ -1,3 +1,4 @@
+from headrace.links.copying.errors import LinkOffsetError
 from headrace.links.dispatcher.errors import (
     DispatcherCoresError,
     DispatcherFailedError,
@@ -189,6 +190,7 @@ __all__ = [
     "LinkNoLeaderError",
     "LinkNoPartitionError",
     "LinkNotRefusedError",
+    "LinkOffsetError",
     "LinkRecordError",
     "LinkRunningError",
     "LinkTargetError",

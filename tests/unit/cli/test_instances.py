@@ -8,8 +8,8 @@ from dataclasses import replace
 from rich.console import Console
 from tests.unit.service.samples import EMITTER, MERGER, MIRROR
 
+from headrace.links.copying import views as mirrors
 from headrace.links.merger import views as mergers
-from headrace.links.mirror import views as mirrors
 from headrace.queries.emit import views as matched_events
 
 

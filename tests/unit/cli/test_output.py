@@ -23,9 +23,9 @@ from headrace.ingest.views import NewToken, Serving, TokenList
 from headrace.kafka.dead_letters.letters import StoredDeadLetter
 from headrace.kafka.dead_letters.replay import Replay
 from headrace.kafka.group.groups import ConsumerGroup
+from headrace.links.copying.views import copying
 from headrace.links.merger.views import MergerStandings
 from headrace.links.mirror.status import MirrorStatus
-from headrace.links.mirror.views import mirroring
 from headrace.links.standing import Standing
 from headrace.links.views import LinkStandings
 from headrace.model import DeadLetter, TopicPartition
@@ -213,11 +213,11 @@ def test_people_and_programs_are_told_the_same(value, text, facts, capsys):
 
 def test_a_mirror_shows_its_figures_while_it_runs(capsys):
     status = replace(MIRROR, records=1_200, loops_skipped=3, lags={"clicks/0": 5, "clicks/1": None})
-    with ConsoleOutput().live(mirroring) as observe:
+    with ConsoleOutput().live(copying) as observe:
         observe(status)
     figures = "1,200 records copied, 2 partitions, lag 5, 3 records of a loop skipped, 1 partitions"
     assert figures in capsys.readouterr().out
-    with JsonOutput().live(mirroring) as observe:
+    with JsonOutput().live(copying) as observe:
         observe(status)
     document = json.loads(capsys.readouterr().out)
     assert (document["records"], document["lag_records"]) == (1_200, 5)

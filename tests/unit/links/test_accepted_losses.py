@@ -14,9 +14,9 @@ from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.group.groups import ConsumerGroup, Member
 from headrace.kafka.read.resume import Position
 from headrace.links import accepted
+from headrace.links.copying import standing as mirrors
 from headrace.links.merger import standing as mergers
 from headrace.links.merger.plan import ClockSource, MergerPlan
-from headrace.links.mirror import standing as mirrors
 from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.starts import Starts
 from headrace.model import TopicPartition
@@ -39,7 +39,6 @@ def group(monkeypatch):
         monkeypatch.setattr(module, "commit", commit)
     monkeypatch.setattr(accepted, "describe_group", lambda *_: ConsumerGroup("", tuple(members)))
     starts = Starts({SOURCE: Position(8, "id"), COPY: Position(8, "id")}, {}, frozenset())
-    monkeypatch.setattr(mirrors, "mirror_plan", lambda *_: LINK)
     monkeypatch.setattr(mirrors, "describe", lambda *_: {"a": TOPIC})
     monkeypatch.setattr(mirrors, "committed_positions", lambda *_: {})
     monkeypatch.setattr(mirrors, "find_starts", lambda *_: starts)
@@ -51,7 +50,7 @@ def group(monkeypatch):
 
 
 def accept_of_mirror(to=None):
-    return mirrors.accept_loss(None, SimpleNamespace(name="m"), SOURCE, to)
+    return mirrors.accept_loss(None, LINK, SOURCE, to)
 
 
 def accept_of_merger():

@@ -20,8 +20,8 @@ from headrace.errors import (
 from headrace.kafka.read.resume import Position
 from headrace.kafka.write.transactions import TransactionUnsettledError
 from headrace.links import instance as instance_module
-from headrace.links.mirror import instance as mirror_module
-from headrace.links.mirror.instance import MirrorInstance
+from headrace.links.copying import instance as copy_module
+from headrace.links.copying.instance import CopyInstance
 from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.starts import Starts
 from headrace.links.target import Rejection
@@ -115,13 +115,13 @@ def world(monkeypatch):
         "HangingTransactions",
         lambda _: SimpleNamespace(find=made.find_hanging),
     )
-    monkeypatch.setattr(mirror_module, "MirrorCarrier", made.copier)
-    monkeypatch.setattr(mirror_module, "find_starts", made.find_starts)
+    monkeypatch.setattr(copy_module, "CopyCarrier", made.copier)
+    monkeypatch.setattr(copy_module, "find_starts", made.find_starts)
     return made
 
 
 def run(world, *copies, timing=AT_ONCE):
-    instance = MirrorInstance(LINK, timing)
+    instance = CopyInstance(LINK, timing)
     world.copies = [*copies, instance.stop]
     world.assign({COPY})
     instance.run(lambda _: None)
@@ -194,7 +194,7 @@ def test_a_record_that_stays_refused_is_tried_less_and_less_often(two, monkeypat
             clock.now += 1.0
             return instance.stop if clock.now > 1000 else lambda: None
 
-    instance = MirrorInstance(LINK, replace(AT_ONCE, check_seconds=10, max_retry_seconds=40))
+    instance = CopyInstance(LINK, replace(AT_ONCE, check_seconds=10, max_retry_seconds=40))
     two.copies = Refusing()
     two.assign({COPY, OTHER_COPY})
     instance.run(lambda _: None)
@@ -267,7 +267,7 @@ def test_a_topic_that_is_deleted_while_positions_are_looked_for_is_looked_for_ag
 
 def test_a_topic_that_is_deleted_while_transactions_are_looked_for_does_not_end_it(world):
     world.missing = True
-    instance = MirrorInstance(replace(LINK, commit_seconds=0.0), CHECKING)
+    instance = CopyInstance(replace(LINK, commit_seconds=0.0), CHECKING)
     world.copies = [lambda: None, instance.stop]
     world.assign({COPY})
     instance.run(lambda _: None)
@@ -276,7 +276,7 @@ def test_a_topic_that_is_deleted_while_transactions_are_looked_for_does_not_end_
 
 def test_an_instance_says_that_it_waits_for_a_site_until_it_answers(world):
     states = []
-    instance = MirrorInstance(replace(LINK, commit_seconds=0.0), CHECKING)
+    instance = CopyInstance(replace(LINK, commit_seconds=0.0), CHECKING)
 
     def site(away):
         world.away = away
@@ -293,7 +293,7 @@ def test_an_instance_says_that_it_waits_for_a_site_until_it_answers(world):
 def test_an_instance_waits_for_a_site_that_is_away_when_it_begins(world):
     error = BrokerUnreachableError("s:1", "no answer")
     world.away_at_start = [error]
-    instance = MirrorInstance(LINK, AT_ONCE)
+    instance = CopyInstance(LINK, AT_ONCE)
     seen = []
     world.copies = [instance.stop]
     world.assign({COPY})
@@ -322,7 +322,7 @@ def test_an_instance_whose_brokers_hang_says_that_it_waits_until_they_answer(wor
             world.assign({COPY})
 
     monkeypatch.setattr(world, "committed", committed)
-    instance = MirrorInstance(LINK, AT_ONCE)
+    instance = CopyInstance(LINK, AT_ONCE)
     world.copies = [hang, instance.stop]
     world.assign({COPY})
     seen = instance.progress
@@ -341,7 +341,7 @@ def test_an_instance_whose_transaction_is_not_ended_says_that_it_waits(world, mo
             raise answer
 
     monkeypatch.setattr(instance_module, "end_transaction", end)
-    instance = MirrorInstance(LINK, AT_ONCE)
+    instance = CopyInstance(LINK, AT_ONCE)
     world.copies = [unsettled, instance.stop]
     world.assign({COPY})
     seen = instance.progress
@@ -352,7 +352,7 @@ def test_an_instance_whose_transaction_is_not_ended_says_that_it_waits(world, mo
 
 def test_an_instance_says_where_a_transaction_stops_readers(world):
     reasons = []
-    instance = MirrorInstance(replace(LINK, commit_seconds=0.0), CHECKING)
+    instance = CopyInstance(replace(LINK, commit_seconds=0.0), CHECKING)
     world.copies = [lambda: world.hanging.update({COPY: 1_234}), world.hanging.clear, instance.stop]
     world.assign({COPY})
     seen = instance.progress
@@ -380,7 +380,7 @@ def test_an_instance_that_is_not_told_its_positions_says_so_and_looks_why(world,
 
     monkeypatch.setattr(world, "committed", committed)
     world.copies = [lambda: None, lambda: None]
-    instance = MirrorInstance(replace(LINK, commit_seconds=0.0), CHECKING)
+    instance = CopyInstance(replace(LINK, commit_seconds=0.0), CHECKING)
     world.copies.append(instance.stop)
     world.assign({COPY})
     seen = instance.progress

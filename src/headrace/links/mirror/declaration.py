@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from headrace.links.copying.declaration import CopyLink
 from headrace.model import Topic
-from headrace.model.declared import DeclaredValue
 
 
 @dataclass(frozen=True)
-class Mirror(DeclaredValue):
+class Mirror(CopyLink):
     """Topics of another site, copied to the project's own. Declaring it runs nothing.
 
     Partition, key, value, headers and timestamp are kept; the header ``headrace-origin`` is added,

@@ -1,8 +1,4 @@
-"""Which records a mirror copies: all but loops, which have been at one of its sites before.
-
-Instances decide record by record, and ``headrace reconcile`` in columns of Spark, where no Python
-runs. Where the two differ, ``reconcile`` reports records as missing.
-"""
+"""Which records a mirror copies: all but loops, which have been at one of its sites before."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.read.resume import Position
 from headrace.links import source_reader
 from headrace.links import target as target_module
-from headrace.links.mirror import copying
-from headrace.links.mirror.copying import MirrorCarrier
+from headrace.links.copying import carrier
+from headrace.links.copying.carrier import CopyCarrier
+from headrace.links.copying.positions import positions_of
 from headrace.links.mirror.plan import MirrorPlan
-from headrace.links.mirror.positions import positions_of
 from headrace.model import TopicPartition
 
 RECORDS = 7
@@ -82,7 +82,7 @@ class Sites:
     def run(self):
         """An instance copies, and commits every second time."""
         start = positions_of(self.committed)[COPY] if self.committed else Position(0, "id")
-        copier = MirrorCarrier(LINK, "id")
+        copier = CopyCarrier(LINK, "id")
         copier.add({COPY: start})
         for number in range(RECORDS):
             copier.move(0)
@@ -109,7 +109,7 @@ def sites(monkeypatch):
     def make(steps):
         made = Sites(steps)
         monkeypatch.setattr(source_reader, "consumer", made.consumer)
-        monkeypatch.setattr(copying, "LinkWriter", made.writer)
+        monkeypatch.setattr(carrier, "LinkWriter", made.writer)
         monkeypatch.setattr(target_module, "describe", lambda *_: {"a": LiveTopic("a", "id", 1, 1)})
         return made
 

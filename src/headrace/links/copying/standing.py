@@ -1,4 +1,4 @@
-"""Mirrors of a project: how far they are, and how to continue after a loss."""
+"""How far a link has copied, and how it continues after a loss."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from headrace.errors import (
     BrokerUnreachableError,
     LinkLossError,
     LinkNotRefusedError,
-    MirrorOffsetError,
     PartitionMissingError,
 )
 from headrace.kafka.client.admin_requests import describe
@@ -25,67 +24,39 @@ from headrace.links.accepted import (
     accepted_folder,
     refuse_running,
 )
-from headrace.links.mirror.declaration import Mirror
-from headrace.links.mirror.plan import MirrorPlan
-from headrace.links.mirror.positions import committed_positions, find_starts
-from headrace.links.mirror.status import MirrorStatus
+from headrace.links.copying.kind import Link, copy_kind_of
+from headrace.links.copying.plan import CopyPlan
+from headrace.links.copying.positions import committed_positions, find_starts
 from headrace.links.standing import LinkedPartition, Standing
 from headrace.links.starts import Starts
 from headrace.links.status import refused_now
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
-from headrace.project.site_clusters import cluster_of, own_cluster
 from headrace.service.status import StatusFolder
 from headrace.settings import Settings
 
 
-def mirror_plan(settings: Settings, mirror: Mirror, *, reports_times: bool = False) -> MirrorPlan:
-    """Returns a mirror with the clusters of its sites.
-
-    Args:
-        settings: the project's deployment.
-        mirror: which one.
-        reports_times: whether mergers wait for how far it has copied.
-
-    Raises:
-        NotDeclaredError: if headrace.toml has no such site.
-        BrokerUnreachableError: if an embedded broker was never started.
-    """
-    own = settings.of("mirrors", mirror.name)
-    source, target = cluster_of(own, mirror.source), own_cluster(own)
-    return MirrorPlan(
-        mirror.name,
-        mirror.consumer_group,
-        source.site,
-        target.site,
-        source.client_config(may_be_down=True),
-        target.client_config(may_be_down=True),
-        {name: topic.name for name, topic in mirror.topics.items()},
-        mirror.commit_every.total_seconds(),
-        reports_times,
-    )
-
-
-def mirror_standing(settings: Settings, mirror: Mirror) -> Standing:
-    """Returns how far a mirror has come. A site that does not respond is reported as such.
+def copy_standing(settings: Settings, link: Link) -> Standing:
+    """Returns how far a link has come. A site that does not respond is reported as such.
 
     Raises:
         AuthorizationError: if an ACL is missing at a site.
     """
-    records = refused_now(StatusFolder(settings.state, MirrorStatus), mirror.name)
+    kind = copy_kind_of(link)
+    records = refused_now(StatusFolder(settings.state, kind.plan_type().status), link.name)
     group, partitions, why = ConsumerGroup("unknown", ()), tuple[LinkedPartition, ...](), ""
     try:
-        plan = mirror_plan(settings, mirror)
+        plan = kind.plan(settings, link)
         partitions = _partitions(plan, records)
         with naming_site(plan.target_site):
             group = describe_group(plan.target, plan.group)
     except BrokerUnreachableError as error:
         why = str(error)
-    source = {"source": mirror.source}
-    return Standing("mirror", mirror.name, source, partitions, group, {"unreachable": why})
+    source = {"source": kind.source_site(link, settings.site)}
+    return Standing(kind.label, link.name, source, partitions, group, {"unreachable": why})
 
 
-def _partitions(plan: MirrorPlan, records: Mapping[str, str]) -> tuple[LinkedPartition, ...]:
+def _partitions(plan: CopyPlan, records: Mapping[str, str]) -> tuple[LinkedPartition, ...]:
     with naming_site(plan.source_site):
         live = describe(plan.source, plan.copies)
     with naming_site(plan.target_site):
@@ -100,13 +71,13 @@ def _partitions(plan: MirrorPlan, records: Mapping[str, str]) -> tuple[LinkedPar
     with naming_site(plan.source_site):
         ends = {source: end for source, (end, _) in latest_offsets(plan.source, led).items()}
     return tuple(
-        _mirrored(plan, source, known[plan.copy_of(source)], starts, ends.get(source), records)
+        _copied(plan, source, known[plan.copy_of(source)], starts, ends.get(source), records)
         for source in sorted(sources)
     )
 
 
-def _mirrored(
-    plan: MirrorPlan,
+def _copied(
+    plan: CopyPlan,
     source: TopicPartition,
     position: Position | None,
     starts: Starts[Position],
@@ -124,20 +95,20 @@ def _mirrored(
 
 
 def accept_loss(
-    settings: Settings, mirror: Mirror, partition: TopicPartition, to: int | None = None
+    settings: Settings, plan: CopyPlan, partition: TopicPartition, to: int | None = None
 ) -> AcceptedLoss:
-    """Continues a partition after records that are not mirrored; the ledger keeps that.
+    """Continues a partition after records that are not copied; the ledger keeps that.
 
     Args:
         settings: the project's deployment.
-        mirror: of which no instance runs.
+        plan: of the link, of which no instance runs.
         partition: of the source.
-        to: the next offset to mirror; by default, the first that the source has.
+        to: the next offset to copy; by default, the first that the source has.
 
     Raises:
         LinkRunningError: if an instance runs.
         LinkNotRefusedError: if no loss must be accepted, and ``to`` leaves out no record.
-        MirrorOffsetError: if the source's log has no offset ``to``, or was truncated after it, so
+        LinkOffsetError: if the source's log has no offset ``to``, or was truncated after it, so
             that records would be repeated.
         LinkNoPartitionError, LinkNoLeaderError: if the partition can't be read or written.
         PartitionMissingError: if the source's topic has no such partition.
@@ -145,39 +116,48 @@ def accept_loss(
         BrokerUnreachableError: if the brokers of a site do not answer.
         SinkError: if the ledger can't be written; nothing is accepted then.
     """
-    plan = mirror_plan(settings, mirror)
     with naming_site(plan.target_site):
-        refuse_running("mirror", mirror.name, plan.target, plan.group)
+        refuse_running(plan.status.kind, plan.name, plan.target, plan.group)
     _check_partition(plan, partition)
     copy = plan.copy_of(partition)
     # Read after the members were checked: an instance that has ended has committed its last one.
     starts = find_starts(plan, committed_positions(plan, [copy]))
-    loss, before, after = _left_out(mirror, plan, starts, partition, to)
+    loss, before, after = _left_out(plan, starts, partition, to)
     topic_id = describe(plan.source, [partition.topic])[partition.topic].topic_id
-    offset = client_partition(copy, after, Position(after, topic_id).metadata)
+    with naming_site(plan.target_site):
+        end, _ = latest_offsets(plan.target, [copy])[copy]
+        target_id = describe(plan.target, [copy.topic])[copy.topic].topic_id
     # After a recreated or truncated log, its offsets mean other records: the ledger then compares
     # from the end of the copy on.
     has_same_offsets = loss is None or loss.loss == "gap"
+    range_ = AcceptedRange(
+        partition.topic,
+        topic_id,
+        target_id,
+        partition.partition,
+        before,
+        after,
+        datetime.now(UTC),
+        "they were left out" if loss is None else str(loss),
+        None if has_same_offsets else end,
+    )
+    return _accept(settings, plan, range_)
+
+
+def _accept(settings: Settings, plan: CopyPlan, range_: AcceptedRange) -> AcceptedLoss:
+    position = Position(range_.end, range_.topic_id)
+    offset = client_partition(plan.copy_of(range_.source), range_.end, position.metadata)
+    folder = accepted_folder(settings, plan.group)
+
+    def commit_it() -> None:
+        commit(plan.target, plan.group, [offset])
+
     with naming_site(plan.target_site):
-        end, _ = latest_offsets(plan.target, [copy])[copy]
-        range_ = AcceptedRange(
-            partition.topic,
-            topic_id,
-            describe(plan.target, [copy.topic])[copy.topic].topic_id,
-            partition.partition,
-            before,
-            after,
-            datetime.now(UTC),
-            "they were left out" if loss is None else str(loss),
-            None if has_same_offsets else end,
-        )
-        folder = accepted_folder(settings, plan.group)
-        return accept("mirror", folder, range_, lambda: commit(plan.target, plan.group, [offset]))
+        return accept(plan.status.kind, folder, range_, commit_it)
 
 
 def _left_out(
-    mirror: Mirror,
-    plan: MirrorPlan,
+    plan: CopyPlan,
     starts: Starts[Position],
     partition: TopicPartition,
     to: int | None,
@@ -187,28 +167,26 @@ def _left_out(
     if refusal is not None and not isinstance(refusal, LinkLossError):
         raise refusal
     if to is not None:
-        # What a truncated log has before the cut was mirrored.
+        # What a truncated log has before the cut was copied.
         _check_offset(plan, partition, to, 0 if refusal is None else refusal.accepted_offset)
     if refusal is not None:
         return refusal, refusal.next_offset, refusal.accepted_offset if to is None else to
     if start is not None and to is not None and to > start.offset:
         return None, start.offset, to
-    raise LinkNotRefusedError("mirror", mirror.name, "", partition.path)
+    raise LinkNotRefusedError(plan.status.kind, plan.name, "", partition.path)
 
 
-def _check_partition(plan: MirrorPlan, partition: TopicPartition) -> None:
+def _check_partition(plan: CopyPlan, partition: TopicPartition) -> None:
     with naming_site(plan.source_site):
         topic = describe(plan.source, [partition.topic]).get(partition.topic)
     if topic is not None and partition.partition >= topic.partitions:
         raise PartitionMissingError(partition.topic, partition.partition, topic.partitions)
 
 
-def _check_offset(
-    plan: MirrorPlan, partition: TopicPartition, offset: int, min_offset: int
-) -> None:
+def _check_offset(plan: CopyPlan, partition: TopicPartition, offset: int, min_offset: int) -> None:
     with naming_site(plan.source_site):
         first, end = watermarks(plan.source, [partition])[partition]
     first = max(first, min_offset)
     if not first <= offset <= end:
         name = partition.path
-        raise MirrorOffsetError(plan.name, plan.source_site, name, offset, first, end)
+        raise plan.offset_error(*plan.source_names, name, offset, first, end)

@@ -1,4 +1,4 @@
-"""An instance of a mirror: records of another site, into copies at this one."""
+"""An instance of a link that copies a partition to a partition."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 import confluent_kafka
 
 from headrace.kafka.read.resume import Position
+from headrace.links.copying.carrier import CopyCarrier
+from headrace.links.copying.plan import CopyPlan
+from headrace.links.copying.positions import find_starts, positions_of
+from headrace.links.copying.status import CopyStatus
 from headrace.links.instance import LinkInstance
-from headrace.links.mirror.copying import MirrorCarrier
-from headrace.links.mirror.plan import MirrorPlan
-from headrace.links.mirror.positions import find_starts, positions_of
-from headrace.links.mirror.status import MirrorStatus
 from headrace.links.site_times import ensure_site_times
 from headrace.links.starts import Starts
 from headrace.links.target import Rejection, naming_site
@@ -19,22 +19,22 @@ from headrace.links.timing import LinkTiming
 from headrace.model import TopicPartition
 
 
-class MirrorInstance(LinkInstance[Position]):
-    """Copies its share of a mirror's partitions until it is stopped, or fails. Used once."""
+class CopyInstance(LinkInstance[Position]):
+    """Copies its share of a link's partitions until it is stopped, or fails. Used once."""
 
-    def __init__(self, plan: MirrorPlan, timing: LinkTiming = LinkTiming()) -> None:
-        super().__init__(_MirrorPolicy(plan), timing)
+    def __init__(self, plan: CopyPlan, timing: LinkTiming = LinkTiming()) -> None:
+        super().__init__(_CopyPolicy(plan), timing)
         self._plan = plan
 
-    def status(self) -> MirrorStatus:
+    def status(self) -> CopyStatus:
         """Returns how it is doing; on its thread, or after its end."""
-        progress, copier = self.progress, self.carrier
-        lags = copier.lags() if isinstance(copier, MirrorCarrier) else {}
+        progress, carrier = self.progress, self.carrier
+        lags = carrier.lags() if isinstance(carrier, CopyCarrier) else {}
         refused = {
             self._plan.source_of(copy).path: str(why)
             for copy, why in sorted(progress.refused.items())
         }
-        status = MirrorStatus(
+        status = self._plan.status(
             self._plan.name,
             state=progress.state,
             reason=progress.reason,
@@ -45,18 +45,18 @@ class MirrorInstance(LinkInstance[Position]):
         return status.counted(progress.moved)
 
 
-class _MirrorPolicy:
-    def __init__(self, plan: MirrorPlan) -> None:
+class _CopyPolicy:
+    def __init__(self, plan: CopyPlan) -> None:
         self._plan = plan
         self.target = plan.link_target
 
     def carrier(
         self, transactional_id: str, rejections: Mapping[TopicPartition, Rejection] | None
-    ) -> MirrorCarrier:
+    ) -> CopyCarrier:
         if self._plan.reports_times:
             with naming_site(self._plan.target_site):
                 ensure_site_times(self._plan.target)
-        return MirrorCarrier(self._plan, transactional_id, rejections)
+        return CopyCarrier(self._plan, transactional_id, rejections)
 
     def positions(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         return list(partitions)

@@ -12,9 +12,8 @@ from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.origin import ORIGIN, origin_prefix
 from headrace.kafka.read.log_cuts import epoch_of
 from headrace.kafka.read.resume import Position, SourceChangedError
+from headrace.links.copying.plan import CopyPlan
 from headrace.links.instance import Carrier
-from headrace.links.mirror.plan import MirrorPlan
-from headrace.links.mirror.status import MirrorCounter
 from headrace.links.site_times import SITE_TIMES, SourceEnds, site_time_key
 from headrace.links.source_reader import SourceReader
 from headrace.links.target import Rejection
@@ -62,11 +61,11 @@ class _Partition:
         return Position(self.next, self.topic_id, self.read_to, self.epoch)
 
 
-class MirrorCarrier(Carrier[Position]):
+class CopyCarrier(Carrier[Position]):
     """Copies the partitions it was given. Used on one thread, until it raises.
 
     Args:
-        plan: the mirror and its clusters.
+        plan: the link and its clusters.
         transactional_id: of this one alone.
         rejections: records that the target refuses; not ``None``: it refused some, so that each
             record is sent in a batch of its own.
@@ -78,7 +77,7 @@ class MirrorCarrier(Carrier[Position]):
 
     def __init__(
         self,
-        plan: MirrorPlan,
+        plan: CopyPlan,
         transactional_id: str,
         rejections: Mapping[TopicPartition, Rejection] | None = None,
     ) -> None:
@@ -89,7 +88,7 @@ class MirrorCarrier(Carrier[Position]):
             plan.name, plan.group, _PATIENCE | dict(plan.source), _READING, plan.source_site
         )
         self._partitions: dict[tuple[str, int], _Partition] = {}
-        self._uncommitted: Counter[MirrorCounter] = Counter()
+        self._uncommitted: Counter[str] = Counter()
         self._source_ends = SourceEnds(plan.source) if plan.reports_times else None
         self._reported_ms = 0
         self._counter_of = plan.filter.counter_of
@@ -149,7 +148,7 @@ class MirrorCarrier(Carrier[Position]):
             partition.next = max(partition.next, ends[source])
         self._writer.poll()
 
-    def commit(self, group: Any) -> Counter[MirrorCounter]:
+    def commit(self, group: Any) -> Counter[str]:
         moved = [
             partition
             for partition in self._partitions.values()

@@ -1,4 +1,4 @@
-"""What `reconcile` counts of a mirror: each topic with its copy."""
+"""What `reconcile` counts of a link that copies: each topic with its copy."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ from functools import partial
 
 from headrace.kafka.read.resume import Position
 from headrace.links.accepted import accepted_folder
+from headrace.links.copying.kind import CopyKind, Link
+from headrace.links.copying.positions import committed_positions
 from headrace.links.ledger.balances import CountedEnds
 from headrace.links.ledger.book import LinkBook
 from headrace.links.ledger.copies import CopiedTopic
-from headrace.links.mirror.declaration import Mirror
-from headrace.links.mirror.positions import committed_positions
-from headrace.links.mirror.standing import mirror_plan
 from headrace.model import TopicPartition
-from headrace.project.site_clusters import own_cluster
 from headrace.settings import Settings
 
 
-def mirrored_ends(settings: Settings, mirror: Mirror) -> Iterator[CountedEnds]:
+def copied_ends(kind: CopyKind[Link], settings: Settings, link: Link) -> Iterator[CountedEnds]:
     """Yields each topic with its copy."""
-    site, seconds = own_cluster(settings).site, settings.ledger.window_seconds
-    for topic, copy in mirror.topics.items():
-        ends = f"{topic} at {mirror.source}", f"{copy.name} at {site}"
-        book = LinkBook("mirror", mirror.name, *ends, seconds)
-        yield CountedEnds(book, partial(_mirrored_topic, settings, mirror, topic))
+    seconds = settings.ledger.window_seconds
+    for at in kind.replicated(link, settings.site):
+        ends = f"{at.source} at {at.source_site}", f"{at.target} at {at.target_site}"
+        book = LinkBook(kind.label, link.name, *ends, seconds)
+        yield CountedEnds(book, partial(_copied_topic, kind, settings, link, at.source))
 
 
-def _mirrored_topic(settings: Settings, mirror: Mirror, topic: str) -> CopiedTopic:
-    plan = mirror_plan(settings, mirror)
+def _copied_topic(kind: CopyKind[Link], settings: Settings, link: Link, topic: str) -> CopiedTopic:
+    plan = kind.plan(settings, link)
 
     def positions(sources: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         known = committed_positions(plan, [plan.copy_of(source) for source in sources])

@@ -13,9 +13,9 @@ from headrace.kafka.origin import Origin
 from headrace.kafka.read import resume
 from headrace.kafka.read.log_cuts import Seen
 from headrace.kafka.read.resume import Position
-from headrace.links.mirror import positions
+from headrace.links.copying import positions
+from headrace.links.copying.positions import find_starts, positions_of
 from headrace.links.mirror.plan import MirrorPlan
-from headrace.links.mirror.positions import find_starts, positions_of
 from headrace.model import TopicPartition
 
 SOURCE, TARGET = {"bootstrap.servers": "s:1"}, {"bootstrap.servers": "t:1"}

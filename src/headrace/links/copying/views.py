@@ -1,4 +1,4 @@
-"""Views of `mirror run`, `list` and `accept`."""
+"""Views of `run`, `list` and `accept` of links that copy."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headrace.service.status import State
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.links.mirror.status import MirrorStatus
+    from headrace.links.copying.status import CopyStatus
 
 
-def summary(statuses: Sequence[MirrorStatus]) -> Group:
+def summary(statuses: Sequence[CopyStatus]) -> Group:
     """Returns a table of instances, and below it why they failed or refuse partitions."""
     columns = {
         "records": "records",
@@ -29,8 +29,8 @@ def summary(statuses: Sequence[MirrorStatus]) -> Group:
 
 
 @live_figures
-def mirroring(status: MirrorStatus) -> str:
-    """Returns the line of figures of `mirror run`."""
+def copying(status: CopyStatus) -> str:
+    """Returns the line of figures of `run`."""
     figures = [
         f"{status.records:,} records copied",
         f"{status.partitions:,} partitions",
@@ -38,8 +38,9 @@ def mirroring(status: MirrorStatus) -> str:
     ]
     if status.state is State.WAITING:
         figures.append(f"waits: {status.reason}")
-    if status.loops_skipped:
-        figures.append(f"{status.loops_skipped:,} records of a loop skipped")
+    for name, words in status.not_copied.items():
+        if count := getattr(status, name):
+            figures.append(f"{count:,} {words}")
     if status.refused:
         figures.append(f"{status.refused_partitions:,} partitions refused")
     return ", ".join(figures)

@@ -27,7 +27,7 @@ from headrace.kafka.read.resume import (
     with_cuts,
 )
 from headrace.links.copy_ends import Copies, last_origins
-from headrace.links.mirror.plan import MirrorPlan
+from headrace.links.copying.plan import CopyPlan
 from headrace.links.starts import Starts
 from headrace.links.target import naming_site
 from headrace.model import TopicPartition
@@ -46,7 +46,7 @@ def positions_of(
 
 
 def committed_positions(
-    plan: MirrorPlan, copies: Collection[TopicPartition]
+    plan: CopyPlan, copies: Collection[TopicPartition]
 ) -> dict[TopicPartition, Position | None]:
     """Returns the committed positions of partitions of the target, without joining the group.
 
@@ -59,12 +59,12 @@ def committed_positions(
 
 
 def find_starts(
-    plan: MirrorPlan, known: Mapping[TopicPartition, Position | None]
+    plan: CopyPlan, known: Mapping[TopicPartition, Position | None]
 ) -> Starts[Position]:
     """Returns where partitions continue.
 
     Args:
-        plan: the mirror and its clusters.
+        plan: the link and its clusters.
         known: partitions of the *target*, with what is committed for them.
 
     Raises:
@@ -107,7 +107,7 @@ def find_starts(
 
 
 def _unready(
-    plan: MirrorPlan, source: TopicPartition, topic: LiveTopic | None, copied: LiveTopic | None
+    plan: CopyPlan, source: TopicPartition, topic: LiveTopic | None, copied: LiveTopic | None
 ) -> LinkError | None:
     """Returns why a partition can't be read or written at all."""
     copy = plan.copy_of(source)
@@ -124,7 +124,7 @@ def _unready(
 
 
 def _starts(
-    plan: MirrorPlan,
+    plan: CopyPlan,
     known: Mapping[TopicPartition, Position | None],
     logs: Mapping[TopicPartition, LogState],
 ) -> dict[TopicPartition, Position]:
@@ -143,7 +143,7 @@ def _starts(
 
 
 def _loss(
-    plan: MirrorPlan, source: TopicPartition, start: Position, log: LogState
+    plan: CopyPlan, source: TopicPartition, start: Position, log: LogState
 ) -> LinkLossError | None:
     now = verdict(start, log)
     if not isinstance(now, Loss):

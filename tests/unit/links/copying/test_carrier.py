@@ -14,8 +14,8 @@ from headrace.kafka.origin import ORIGIN
 from headrace.kafka.read.resume import Position, SourceChangedError
 from headrace.links import source_reader
 from headrace.links import target as target_module
-from headrace.links.mirror import copying
-from headrace.links.mirror.copying import MirrorCarrier
+from headrace.links.copying import carrier
+from headrace.links.copying.carrier import CopyCarrier
 from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.site_times import SITE_TIMES
 from headrace.links.target import Rejection
@@ -91,13 +91,13 @@ class Fakes:
 def fakes(monkeypatch):
     made = Fakes()
     monkeypatch.setattr(source_reader, "consumer", made.consumer)
-    monkeypatch.setattr(copying, "LinkWriter", made.writer)
+    monkeypatch.setattr(carrier, "LinkWriter", made.writer)
     monkeypatch.setattr(target_module, "describe", made.describe)
     return made
 
 
 def copier_from(position, rejections=None):
-    copier = MirrorCarrier(LINK, "id", rejections)
+    copier = CopyCarrier(LINK, "id", rejections)
     copier.add({COPY: position})
     return copier
 
@@ -188,10 +188,10 @@ def test_the_lag_is_from_the_next_record_to_the_end(fakes, end, lag):
 def test_a_broker_of_the_source_that_is_silent_is_left_within_the_time_of_the_project(
     fakes, monkeypatch
 ):
-    MirrorCarrier(LINK, "id")
+    CopyCarrier(LINK, "id")
     assert fakes.config["socket.timeout.ms"] == "20000"
     assert fakes.config["client.id"] == source_reader.process_name()
-    MirrorCarrier(
+    CopyCarrier(
         MirrorPlan("m", "g", "waw", "central", SOURCE | {"socket.timeout.ms": "5000"}, {}, {}), "id"
     )
     assert fakes.config["socket.timeout.ms"] == "5000"
@@ -200,8 +200,8 @@ def test_a_broker_of_the_source_that_is_silent_is_left_within_the_time_of_the_pr
 def test_the_time_up_to_which_a_partition_is_copied_goes_with_its_records(fakes, monkeypatch):
     answers = iter([(0, {}), (1_000, {A: 7}), (2_000, {A: 7}), (2_000, {A: 7})])
     ends = SimpleNamespace(ask_for=lambda _: None, close=lambda: None)
-    monkeypatch.setattr(copying, "SourceEnds", lambda _: ends)
-    copier = MirrorCarrier(replace(LINK, reports_times=True), "id")
+    monkeypatch.setattr(carrier, "SourceEnds", lambda _: ends)
+    copier = CopyCarrier(replace(LINK, reports_times=True), "id")
     copier.add({COPY: Position(5, "id")})
     for messages, told in (
         ([], []),
