@@ -243,8 +243,8 @@ RESULTS: dict[str, list[object]] = {
     "merger accept": [AcceptedLoss("merger", replace(_RANGE, topic="waw.clicks"))],
     "merger list": [MERGERS],
     "mirror accept": [
-        AcceptedLoss("mirror", _RANGE),
-        AcceptedLoss("mirror", replace(_RANGE, end=5)),
+        AcceptedLoss("mirror", _RANGE, counts_lost=True),
+        AcceptedLoss("mirror", replace(_RANGE, end=5), counts_lost=True),
     ],
     "mirror list": [MIRRORS],
     "pause": [PausedPartitions("pipeline", "sales", ("clicks[0]",))],

@@ -165,11 +165,13 @@ class AcceptedLoss:
         kind: of the link: ``mirror``, ``merger`` or ``dispatcher``.
         range_: which records.
         site: the target of a dispatcher; empty for others.
+        counts_lost: whether its kind of link says how many offsets are lost, not why.
     """
 
     kind: str
     range_: AcceptedRange
     site: str = ""
+    counts_lost: bool = False
 
     def to_json(self) -> dict[str, object]:
         """Returns what the kind of link has."""
@@ -178,7 +180,7 @@ class AcceptedLoss:
             "partition": range_.source.path,
             "next_offset": range_.start,
             "accepted_offset": range_.end,
-            **({"lost": range_.offsets} if self.kind == "mirror" else {"reason": range_.reason}),
+            **({"lost": range_.offsets} if self.counts_lost else {"reason": range_.reason}),
             **({"site": self.site} if self.site else {}),
         }
 
@@ -201,6 +203,8 @@ def accept(
     range_: AcceptedRange,
     commit: Callable[[], None],
     site: str = "",
+    *,
+    counts_lost: bool = False,
 ) -> AcceptedLoss:
     """Writes the range that a link leaves out, then commits the position after it.
 
@@ -212,6 +216,7 @@ def accept(
         range_: the records.
         commit: commits the position after them.
         site: the target of a dispatcher.
+        counts_lost: whether the kind says how many offsets are lost, not why.
 
     Raises:
         SinkError: if the lake can't be written; nothing is committed then.
@@ -225,4 +230,4 @@ def accept(
     except BaseException:
         folder.remove(range_)
         raise
-    return AcceptedLoss(kind, range_, site)
+    return AcceptedLoss(kind, range_, site, counts_lost)

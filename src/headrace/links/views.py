@@ -70,7 +70,7 @@ def _accepted(accepted: AcceptedLoss, screen: Screen) -> None:
     range_, lost = accepted.range_, accepted.range_.offsets
     place = f"{range_.source.path} to {accepted.site}" if accepted.site else range_.source.path
     loss = "what was lost is not known" if lost is None else f"{lost:,} lost"
-    reason = loss if accepted.kind == "mirror" else range_.reason
+    reason = loss if accepted.counts_lost else range_.reason
     screen.line(
         f"{escape(place)} continues at offset {range_.end:,}, after {range_.start:,}: "
         f"{escape(reason)}."

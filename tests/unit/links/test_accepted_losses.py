@@ -107,5 +107,5 @@ def test_an_offset_before_the_cut_of_a_truncated_log_is_refused_with_the_lowest_
     monkeypatch.setattr(mirrors, "describe", lambda *_: dict.fromkeys(("a", "waw.a"), TOPIC))
     monkeypatch.setattr(mirrors, "latest_offsets", lambda *_: {COPY: (8, 0)})
     monkeypatch.setattr(mirrors, "accepted_folder", lambda *_: None)
-    monkeypatch.setattr(mirrors, "accept", lambda _kind, _folder, range_, _commit: range_)
+    monkeypatch.setattr(mirrors, "accept", lambda _kind, _folder, range_, _commit, **_: range_)
     assert accept_of_mirror(6).end == 6

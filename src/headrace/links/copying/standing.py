@@ -153,7 +153,7 @@ def _accept(settings: Settings, plan: CopyPlan, range_: AcceptedRange) -> Accept
         commit(plan.target, plan.group, [offset])
 
     with naming_site(plan.target_site):
-        return accept(plan.status.kind, folder, range_, commit_it)
+        return accept(plan.status.kind, folder, range_, commit_it, counts_lost=True)
 
 
 def _left_out(
