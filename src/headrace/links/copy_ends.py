@@ -29,14 +29,14 @@ class Copies:
         config: librdkafka's settings of the cluster.
         group: of the consumer that reads them; it joins none.
         site: of the cluster.
-        source_site: the site that the records come from.
+        origin_site: the site that the records name as the one they come from.
         sources: the partitions there, by those of the cluster.
     """
 
     config: ClientConfig
     group: str
     site: str
-    source_site: str
+    origin_site: str
     sources: Mapping[TopicPartition, TopicPartition]
 
 
@@ -113,7 +113,7 @@ def _origin(copies: Copies, copy: TopicPartition, record: Record) -> Origin | No
     known = origins(headers_of(record) or ())
     source = copies.sources[copy]
     is_ours = known and (known[-1].site, known[-1].topic, known[-1].partition) == (
-        copies.source_site,
+        copies.origin_site,
         source.topic,
         source.partition,
     )

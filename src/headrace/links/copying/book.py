@@ -36,6 +36,7 @@ def _copied_topic(kind: CopyKind[Link], settings: Settings, link: Link, topic: s
         plan.group,
         plan.source_site,
         plan.target_site,
+        plan.origin_site,
         plan.source,
         plan.target,
         topic,

@@ -105,7 +105,7 @@ class CopyCarrier(Carrier[Position]):
             self._partitions[source.topic, source.partition] = _Partition(
                 source,
                 copy,
-                origin_prefix(self._plan.source_site, source.topic, source.partition),
+                origin_prefix(self._plan.origin_site, source.topic, source.partition),
                 start.topic_id,
                 start.seen.offset,
                 start.read_to,

@@ -96,6 +96,11 @@ class CopyPlan(ABC):
         )
 
     @property
+    def origin_site(self) -> str:
+        """Returns the site that origins of copies name: the one where their records are."""
+        return self.source_site
+
+    @property
     @abstractmethod
     def filter(self) -> CopyFilter:
         """Returns which records are copied."""

@@ -130,7 +130,7 @@ def _starts(
 ) -> dict[TopicPartition, Position]:
     unknown = {plan.copy_of(source): source for source in known if known[source] is None}
     tails = last_origins(
-        Copies(plan.target, plan.group, plan.target_site, plan.source_site, unknown)
+        Copies(plan.target, plan.group, plan.target_site, plan.origin_site, unknown)
     )
     starts: dict[TopicPartition, Position] = {}
     for source, position in known.items():

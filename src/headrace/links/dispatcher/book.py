@@ -37,6 +37,7 @@ def _dispatched_topic(project: LoadedProject, dispatcher: Dispatcher, target: st
         route.group,
         route.source_site,
         route.target_site,
+        route.source_site,
         route.source,
         route.target,
         route.topic,

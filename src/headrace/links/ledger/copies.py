@@ -39,8 +39,9 @@ class CopiedTopic:
 
     Attributes:
         group: with which Spark's readers begin the names of their groups.
-        source_site: where the records come from.
+        source_site: the site of the topic.
         target_site: where the copies are.
+        origin_site: the site that the copies name as the one of their records.
         source: librdkafka's settings of the source's cluster, secrets revealed.
         target: those of the target's cluster.
         topic: of the source.
@@ -54,6 +55,7 @@ class CopiedTopic:
     group: str
     source_site: str
     target_site: str
+    origin_site: str
     source: ClientConfig = field(repr=False)
     target: ClientConfig = field(repr=False)
     topic: str
@@ -178,7 +180,7 @@ class _Counting:
         else:
             link = self._link
             records = read_records(self._spark, link.target, link.group, first_offsets)
-            offset = last_origin(_headers(), link.source_site, link.topic)
+            offset = last_origin(_headers(), link.origin_site, link.topic)
             first = first_values(records, offset)
         for number, range_ in cut.items():
             if range_.partition in first:
@@ -255,7 +257,7 @@ class _Counting:
 
         link = self._link
         starts = {number: range_.start for number, range_ in self._source.items()}
-        origin = last_origin(_headers(), link.source_site, link.topic)
+        origin = last_origin(_headers(), link.origin_site, link.topic)
         is_done = origin < by_partition(self._positions, 0)
         counted = f.when(is_done, Fate.OUT).otherwise(Fate.WAITING)
         return f.when(origin >= by_partition(starts, 0), counted)

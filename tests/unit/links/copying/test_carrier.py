@@ -138,6 +138,18 @@ def test_a_record_that_the_target_has_refused_is_not_sent_again(fakes):
     assert fakes.one_by_one
 
 
+class OtherOrigin(MirrorPlan):
+    origin_site = "waw-2"
+
+
+def test_the_site_that_origins_name_may_be_another_than_that_of_the_topic(fakes):
+    fakes.messages = [Message(5)]
+    copier = CopyCarrier(OtherOrigin("m", "g", "waw", "central", SOURCE, {}, LINK.copies), "id")
+    copier.add({COPY: Position(5, "id")})
+    copier.move(0)
+    assert fakes.sent == [(5, [(ORIGIN, b"waw-2/a/0/5")])]
+
+
 @pytest.mark.parametrize("site", ["waw", "central"])
 def test_records_that_have_been_at_a_site_before_are_skipped_and_counted(fakes, site):
     loop = [(ORIGIN, f"{site}/x/0/1".encode()), (ORIGIN, b"ams/x/0/1")]

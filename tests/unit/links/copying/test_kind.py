@@ -91,7 +91,7 @@ def words(monkeypatch):
 
 def test_a_link_within_one_site_has_that_cluster_twice_and_its_own_fields(settings):
     plan = RELAY.plan(settings, LINK)
-    assert (plan.source_site, plan.target_site) == ("central", "central")
+    assert (plan.source_site, plan.target_site, plan.origin_site) == ("central",) * 3
     assert plan.source == plan.target
     assert (plan.copies, plan.commit_seconds) == ({"a": "b", "c": "d"}, 1.0)
     assert plan.filter.counter_of([("paid", b"")]) == "records"
