@@ -19,4 +19,4 @@ class MirrorPlan(CopyPlan):
 
     @property
     def filter(self) -> MirrorFilter:
-        return MirrorFilter(frozenset({self.source_site, self.target_site}))
+        return MirrorFilter(self.source_site, self.target_site)

@@ -18,7 +18,7 @@ class MirrorStatus(CopyStatus):
 
     loops_skipped: int = counter(
         "records",
-        "records that have been at one of the two sites before, and were not sent",
+        "records that have been at the target, or have left the source and come back: not sent",
         "rising between sites that do not mirror each other: look for a way back through others",
     )
 

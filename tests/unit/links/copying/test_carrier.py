@@ -150,6 +150,23 @@ def test_the_site_that_origins_name_may_be_another_than_that_of_the_topic(fakes)
     assert fakes.sent == [(5, [(ORIGIN, b"waw-2/a/0/5")])]
 
 
+@pytest.mark.parametrize(
+    ("sites", "counter"),
+    [
+        ((), "records"),
+        (("waw",), "records"),
+        (("ams", "waw", "waw"), "records"),
+        (("waw", "ams"), "loops_skipped"),
+        (("waw", "ams", "waw"), "loops_skipped"),
+        (("central",), "loops_skipped"),
+        (("central", "waw"), "loops_skipped"),
+    ],
+)
+def test_a_record_that_was_copied_within_the_source_is_no_loop(sites, counter):
+    headers = [(ORIGIN, f"{site}/x/0/1".encode()) for site in sites]
+    assert LINK.filter.counter_of(headers) == counter
+
+
 @pytest.mark.parametrize("site", ["waw", "central"])
 def test_records_that_have_been_at_a_site_before_are_skipped_and_counted(fakes, site):
     loop = [(ORIGIN, f"{site}/x/0/1".encode()), (ORIGIN, b"ams/x/0/1")]
