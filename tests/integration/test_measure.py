@@ -21,7 +21,7 @@ from headrace.operations.measuring.scratch import SCRATCH_PREFIX
 from headrace.settings import KafkaSettings
 
 FLOW = """
-from headrace import Send, Topic, WorkerRecord, worker
+from headrace import Kafka, Lake, Pipeline, Send, Topic, WorkerRecord, worker
 
 class Click:
     user: str
@@ -43,6 +43,13 @@ def odd(click: Click) -> None:
 @worker(topic=clicks, name="{worker}-none")
 def none(click: Click) -> None:
     raise ValueError("no click is taken")
+
+def double(clicks):
+    return clicks.selectExpr("user", "2 * n AS n")
+
+to_lake = Pipeline("{worker}-lake", clicks, Lake("clicks"))
+doubled = Topic("{enriched}-doubled", event=Click)
+to_topic = Pipeline("{worker}-topic", clicks, Kafka(doubled), steps=[double])
 """
 FILE = """
 [project]
@@ -121,6 +128,32 @@ def test_a_worker_is_measured_and_nothing_of_the_project_changes(project):
     assert f"headrace.{project.worker}" not in project.groups()
 
 
+@pytest.mark.parametrize(
+    ("name", "missing"), [("lake", "the lake's storage"), ("topic", "the sink (kafka)")]
+)
+def test_a_pipeline_is_measured_and_nothing_of_the_project_changes(project, name, missing):
+    project.create()
+    before, groups = project.sizes(), project.groups()
+    path = project.folder / "measured.json"
+    words = [f"{project.worker}-{name}", "--seconds", "2", "-o", path, "--json"]
+    command = [HEADRACE, "measure", *words, "--project", project.folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout.splitlines()[-1])
+    assert document["kind"] == "pipeline"
+    assert len(document["rounds"]) >= 1
+    assert all(one["sent_bytes"] > 0 for one in document["rounds"])
+    assert sum(one["cpu_seconds"] for one in document["rounds"]) > 0
+    assert 0 < document["peak_worker_bytes"] < document["peak_memory_bytes"]
+    assert any(missing in part for part in document["not_measured"])
+    assert answer("size", "--rate", 1000, "--measured", path)["needs"]["cores"]["amount"] > 0
+    assert project.sizes() == before
+    assert project.left_behind() == []
+    assert project.groups() <= groups
+    written = [file.name for file in (project.folder / ".headrace").iterdir()]
+    assert written == ["headrace.log"]
+
+
 def test_ctrl_c_ends_a_measurement_and_nothing_stays(project):
     project.create()
     command = [HEADRACE, "measure", project.worker, "--seconds", "600"]
@@ -137,6 +170,27 @@ def test_ctrl_c_ends_a_measurement_and_nothing_stays(project):
     assert process.returncode == 130, rest
     assert "Traceback" not in rest
     assert project.left_behind() == []
+
+
+def test_a_producer_is_measured_and_nothing_is_sent_to_its_topic(project):
+    project.create()
+    before = project.sizes()
+    path = project.folder / "clicks.json"
+    document = project.measure(project.clicks, "-o", path)
+    assert (document["kind"], document["name"]) == ("producer", project.clicks)
+    assert document["sample"]["records"] == RECORDS
+    assert all(one["sent_records"] == one["records"] for one in document["rounds"])
+    sized = answer("size", "--rate", 1000, "--measured", path)
+    assert sized["consumed_per_second"] is None
+    assert sized["needs"]["processes"]["amount"] >= 1
+    assert project.sizes() == before
+    assert project.left_behind() == []
+
+
+def test_a_topic_without_an_event_class_has_nothing_to_encode(project):
+    project.create()
+    words = ("measure", project.enriched, "--project", project.folder)
+    assert "no event class" in invoke(*words, code=2).output
 
 
 def test_records_that_fail_are_counted_and_written_nowhere(project):

@@ -18,6 +18,8 @@ from headrace.model import Topic
 from headrace.operations.measuring.result import SampleUsed
 from headrace.settings import Settings
 
+ACCOUNT = "measured"
+"""Whose events are measured with, where a topic places events by account."""
 FEW = 100
 """With fewer records the mean of the sample says little."""
 
@@ -55,7 +57,7 @@ def sample_of(
 
 
 def _of_file(settings: Settings, topic: Topic, count: int, file: Path) -> list[SampledRecord]:
-    check = TopicCheck(topic, settings)
+    check = TopicCheck(topic, settings, ACCOUNT)
     records = []
     try:
         with file.open("rb") as stream:
