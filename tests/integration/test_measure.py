@@ -154,22 +154,25 @@ def test_a_pipeline_is_measured_and_nothing_of_the_project_changes(project, name
     assert written == ["headrace.log"]
 
 
-def test_ctrl_c_ends_a_measurement_and_nothing_stays(project):
+@pytest.mark.parametrize(("name", "step"), [("", "warm-up, "), ("-lake", "warm-up: ")])
+def test_ctrl_c_ends_a_measurement_and_nothing_stays(project, name, step, monkeypatch):
     project.create()
-    command = [HEADRACE, "measure", project.worker, "--seconds", "600"]
+    temporary = project.folder / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    command = [HEADRACE, "measure", project.worker + name, "--seconds", "600"]
     with subprocess.Popen(
-        [*map(str, command), "--project", str(project.folder)],
-        stderr=subprocess.PIPE,
-        text=True,
+        [*map(str, command), "--project", str(project.folder)], stderr=subprocess.PIPE, text=True
     ) as process:
         seen = iter(process.stderr)
-        assert next(line for line in seen if "warm-up" in line)
+        assert next(line for line in seen if step in line)
         assert project.left_behind()
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
     assert process.returncode == 130, rest
     assert "Traceback" not in rest
     assert project.left_behind() == []
+    assert [path for path in temporary.iterdir() if path.name.startswith(SCRATCH_PREFIX)] == []
 
 
 def test_a_producer_is_measured_and_nothing_is_sent_to_its_topic(project):
