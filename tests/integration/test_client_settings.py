@@ -6,6 +6,7 @@ import json
 import threading
 
 import pytest
+from headrace.links.mirror.run import mirror_run
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, wait_for
 
@@ -13,7 +14,6 @@ from headrace.kafka.client.clients import client_config, connected_producer
 from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.group.groups import describe_group
 from headrace.links.mirror.declaration import Mirror
-from headrace.links.mirror.run import mirror_run
 from headrace.model import Topic, TopicPartition
 from headrace.operations.planning.plan import make_plan
 from headrace.project.check import load_project

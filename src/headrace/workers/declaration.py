@@ -69,6 +69,11 @@ class Worker(DeclaredValue):
             when: :mod:`headrace.workers.references`.
         reference_bytes: of keys and values of all references, as they are in their topics. More
             ends the instance. As objects in memory they take several times that.
+        site: whose cluster has the topics, by its name in ``headrace.toml``; empty: the project's
+            own. All that belongs to the records that are read is at that cluster: the group with
+            its positions, retry topics, dead letters. What tasks send goes to the project's own
+            cluster, where references are read too. A crash repeats sends, as within one cluster.
+            headrace creates no topics at another site but retry topics.
         lookups: set by headrace where the worker runs.
     """
 
@@ -92,6 +97,7 @@ class Worker(DeclaredValue):
     version: str = "1"
     references: Mapping[str, Topic] = field(default_factory=dict)
     reference_bytes: int = 64 * 1024 * 1024
+    site: str = ""
     lookups: EventLookups | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -139,6 +145,7 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     version: str = Worker.version,
     references: Mapping[str, Topic] | None = None,
     reference_bytes: int = Worker.reference_bytes,
+    site: str = Worker.site,
 ) -> Callable[[Callable[Arguments, Result]], FunctionWorker[Arguments, Result]]:
     """Makes a function a worker. The function can still be called.
 
@@ -187,6 +194,7 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
             version=version,
             references={} if references is None else references,
             reference_bytes=reference_bytes,
+            site=site,
         )
 
     return declare

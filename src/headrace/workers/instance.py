@@ -51,17 +51,19 @@ class WorkerInstance:
     Args:
         worker: what to run.
         config: of librdkafka, at least ``bootstrap.servers``.
+        source: that of the cluster with the topics; by default the same one.
         membership: how to be a member of the group; by default, cooperative and not static.
         on_end: called at the very end with the failure, or ``None``.
         timing: how long it waits for what it calls, where the worker declares nothing.
         make_sender: makes what takes the sends of its tasks, on its event loop.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each with a default
         self,
         worker: Worker,
         config: ClientConfig,
         *,
+        source: ClientConfig | None = None,
         membership: Membership | None = None,
         on_end: Callable[[BaseException | None], None] | None = None,
         timing: WorkerTiming = WorkerTiming(),
@@ -70,7 +72,7 @@ class WorkerInstance:
         self.worker = worker
         self.state = State.CREATED
         self.failure: BaseException | None = None
-        self._config = config
+        self._config, self._source = config, source or config
         self._membership = membership or Membership(worker.consumer_group)
         self._on_end, self._timing, self._make_sender = on_end, timing, make_sender
         self._running: RunningInstance | None = None
@@ -91,7 +93,9 @@ class WorkerInstance:
             # Before any partition is assigned: a paused one must not process records after a
             # restart.
             await self._pause_requests.wait_ready()
-            await asyncio.to_thread(ensure_needed_topics, self.worker, self._config)
+            await asyncio.to_thread(
+                ensure_needed_topics, self.worker, self._source, own=self._config
+            )
             self._references = FollowedReferences(self.worker, self._config, self._timing)
             if not await self._references.wait_ready(lambda: self._stop_asked):
                 return
@@ -101,7 +105,8 @@ class WorkerInstance:
                 self._membership,
                 self._timing,
                 self._references,
-                self._make_sender,
+                make_sender=self._make_sender,
+                source=self._source,
             )
             self._pause_requests.subscribe(self._running.assignments.backpressure.set_requested)
             self._enter(State.RUNNING)
@@ -158,16 +163,19 @@ class WorkerInstance:
 class RunningInstance:
     """The parts of an instance between start and end. Everything happens on the event loop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each with a default
         self,
         worker: Worker,
         config: ClientConfig,
         membership: Membership,
         timing: WorkerTiming = WorkerTiming(),
         references: FollowedReferences | None = None,
+        *,
         make_sender: MakeSender = Sender,
+        source: ClientConfig | None = None,
     ) -> None:
-        self._worker, self._config, self._timing = worker, config, timing
+        self._worker, self._timing = worker, timing
+        self._source = source or config
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
@@ -175,6 +183,10 @@ class RunningInstance:
         self.counts: Counter[str] = Counter()
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
         self._sender = make_sender(config, timing)
+        # Retry topics are beside the topics that are read.
+        self._retries = (
+            self._sender if self._source == config else make_sender(self._source, timing)
+        )
         self._shared = SharedResources(worker, self._fail, timing)
         make = self._shared.given_to(worker.task)
         if references is not None:
@@ -185,7 +197,7 @@ class RunningInstance:
             make,
             self._task_threads,
             self._sender.send,
-            Failures(worker, BatchedDeadLetters(worker, config, timing), self._sender.send),
+            Failures(worker, BatchedDeadLetters(worker, self._source, timing), self._retries.send),
             self.counts,
             self._fail,
             timing=timing,
@@ -219,7 +231,7 @@ class RunningInstance:
         # One at a time: members that joined before one that fails are closed with the instance.
         for group, topics in consumed_topics(self._worker).items():
             membership = replace(self._membership, group=group, topics=topics)
-            member = GroupConsumer(self._config, membership, self._context, self.assignments)
+            member = GroupConsumer(self._source, membership, self._context, self.assignments)
             self._members.append(member)
         for member in self._members:
             self._run_in_background(member.read(self._stopping))
@@ -236,7 +248,8 @@ class RunningInstance:
         for task in self._background_tasks:
             task.cancel()
         # Before the last commit: a record is done only when what it sent is confirmed.
-        await self._sender.close(seconds)
+        senders = {self._sender, self._retries}
+        await asyncio.gather(*(sender.close(seconds) for sender in senders))
         if done := sum(assigned.uncommitted for assigned in self.assignments.values()):
             _LOG.warning(
                 "%s: %d records are done beyond one that is not; those that do not fit into the "
@@ -282,7 +295,7 @@ class RunningInstance:
             await asyncio.sleep(self._timing.topic_check_seconds)
             names = [topic.name for topic in self._worker.topics]
             try:
-                live = await asyncio.to_thread(topic_ids, self._config, names)
+                live = await asyncio.to_thread(topic_ids, self._source, names)
             except (BrokerUnreachableError, KafkaException) as error:
                 _LOG.warning(
                     "%s: cannot describe its topics, retrying in %.0f s: %s",

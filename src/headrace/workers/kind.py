@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from headrace.model import Topic
 from headrace.project.kind import Kind, StatusKind
 from headrace.workers.declaration import Worker
-from headrace.workers.rules import sends_dead_letters, worker_faults, worker_type_faults
+from headrace.workers.rules import (
+    sends_dead_letters,
+    site_faults,
+    worker_faults,
+    worker_type_faults,
+)
 
 
 def _statuses() -> tuple[StatusKind, ...]:
@@ -14,17 +22,22 @@ def _statuses() -> tuple[StatusKind, ...]:
     return (StatusKind(name="workers", type=WorkerStatus, view="headrace.workers.progress_view"),)
 
 
+def _dead_lettered(worker: Worker) -> Iterable[Topic]:
+    """The topics at the project's own cluster: at another site they are its own project's."""
+    return worker.topics if sends_dead_letters(worker) and not worker.site else ()
+
+
 KIND = Kind(
     type=Worker,
     label="worker",
     plural="workers",
     hint="`headrace workers` has its commands",
     type_faults=worker_type_faults,
-    faults=lambda worker, _: worker_faults(worker),
+    faults=lambda worker, settings: [*worker_faults(worker), *site_faults(worker, settings)],
     run_command="headrace workers run",
     consumer_group=lambda worker: worker.consumer_group,
     reads=lambda worker: worker.topics,
     looks_up=lambda worker: worker.references.values(),
-    dead_lettered=lambda worker: worker.topics if sends_dead_letters(worker) else (),
+    dead_lettered=_dead_lettered,
     statuses=_statuses,
 )

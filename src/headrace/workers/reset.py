@@ -22,11 +22,10 @@ from headrace.kafka.client.partitions import partition_of
 from headrace.kafka.group.groups import describe_group
 from headrace.kafka.read.log_cuts import Seen, find_cuts
 from headrace.model import TopicPartition
-from headrace.project.services import broker_config
 from headrace.settings import Settings
 from headrace.workers import Worker
 from headrace.workers.lanes.offsets import read_metadata
-from headrace.workers.run import committed_offsets, selected_partitions, str_of
+from headrace.workers.run import committed_offsets, selected_partitions, source_config, str_of
 from headrace.workers.tasks.retry_topics import consumed_topics, topics_read
 
 ResetTo: TypeAlias = Literal["earliest", "latest", "committed"] | datetime
@@ -93,7 +92,7 @@ def reset(
         PartitionMissingError: if a topic has no partition of a number in ``only``.
         WorkerRunningError: if it has members, in the group of its topics or of its retry topics.
     """
-    config, group = broker_config(settings), worker.consumer_group
+    config, group = source_config(settings, worker), worker.consumer_group
     own = [topic.name for topic in worker.topics]
     # Numbers without topics are of the worker's topics alone: retry topics may have fewer
     # partitions, and other records at their numbers.

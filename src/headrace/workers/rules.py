@@ -12,6 +12,7 @@ from typing import Any
 from headrace.model import DeadLetterLimit, Start, Topic, TopicPartition
 from headrace.model.fault import Fault, at_least, duration, is_a
 from headrace.model.source import dead_letter_limit_faults
+from headrace.settings import Settings
 from headrace.topics.envelope_rules import no_envelope
 from headrace.topics.rules import name_faults
 from headrace.workers import (
@@ -49,6 +50,14 @@ def worker_faults(worker: Worker) -> Iterator[Fault]:
     yield from reference_faults(worker)
 
 
+def site_faults(worker: Worker, settings: Settings) -> Iterator[Fault]:
+    """Yields what is wrong with the site of a worker."""
+    sites = (settings.site, *settings.sites)
+    if worker.site and worker.site not in sites:
+        message = f"{_label(worker)} reads at site {worker.site!r}, which headrace.toml has not"
+        yield Fault(message, f"declared: {', '.join(sites)}; or add [sites.{worker.site}.kafka]")
+
+
 def sends_dead_letters(worker: Worker) -> bool:
     """Whether records that fail for good go to their topic's dead letters."""
     return isinstance(ending(worker.on_failure), DeadLetters)
@@ -58,6 +67,8 @@ def worker_type_faults(worker: Worker) -> Iterator[Fault]:
     """Yields which parts of a worker are not what the model says."""
     if not is_a(worker.name, str):
         yield Fault(f"worker name {worker.name!r} is not text")
+    if not is_a(worker.site, str):
+        yield Fault(f"{_label(worker)}: site is {worker.site!r}", "the name of a site")
     topics: Any = worker.topic
     task: Any = worker.task
     for topic in topics if isinstance(topics, list | tuple) else [topics]:

@@ -15,6 +15,7 @@ from headrace.kafka.group.groups import ConsumerGroup, describe_group, first_tim
 from headrace.kafka.group.subscription import Membership
 from headrace.model import TopicPartition
 from headrace.project.services import broker_config
+from headrace.project.site_clusters import cluster_of
 from headrace.runtime.instance_name import process_name
 from headrace.service.run import RunOptions, ServiceRun
 from headrace.service.status import StatusFolder
@@ -40,6 +41,15 @@ class WorkerRunOptions(RunOptions):
 
     instance_id: str = ""
     protocol: str = "classic"
+
+
+def source_config(settings: Settings, worker: Worker) -> ClientConfig:
+    """Returns the configuration of clients of the cluster that has the topics of a worker.
+
+    Raises:
+        BrokerUnreachableError: if its embedded broker is down.
+    """
+    return cluster_of(settings, worker.site or settings.site).client_config()
 
 
 class _WorkerService:
@@ -73,12 +83,14 @@ def worker_run(
         BrokerUnreachableError: if the embedded broker is down.
         ExtraMissingError: if it reads events of a format without its extra.
     """
-    config = broker_config(settings.of("workers", worker.name))
+    own = settings.of("workers", worker.name)
+    config, source = broker_config(own), source_config(own, worker)
     membership = Membership(
         worker.consumer_group, instance_id=options.instance_id, protocol=options.protocol
     )
-    instance = WorkerInstance(with_schemas(worker, settings), config, membership=membership)
-    service = _WorkerService(instance, options.instance_id or process_name(), config)
+    worker = with_schemas(worker, settings)
+    instance = WorkerInstance(worker, config, source=source, membership=membership)
+    service = _WorkerService(instance, options.instance_id or process_name(), source)
     return ServiceRun(service, StatusFolder(settings.state, WorkerStatus), options)
 
 
@@ -130,11 +142,11 @@ def standings(settings: Settings, workers: Collection[Worker]) -> list[WorkerSta
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    config = broker_config(settings)
-    return [_standing(config, worker) for worker in workers]
+    own = broker_config(settings)
+    return [_standing(source_config(settings, worker), own, worker) for worker in workers]
 
 
-def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
+def _standing(config: ClientConfig, own: ClientConfig, worker: Worker) -> WorkerStanding:
     topics = topics_read(worker)
     live = describe(config, topics)
     partitions = [
@@ -143,7 +155,7 @@ def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
     # First, because a group that was never described before has no coordinator yet.
     committed = committed_offsets(config, worker, partitions)
     marks = watermarks(config, partitions)
-    paused = pause_requests.paused(config, worker.name)
+    paused = pause_requests.paused(own, worker.name)
     begins = {
         partition: committed.get(partition, earliest) for partition, (earliest, _) in marks.items()
     }
@@ -200,7 +212,7 @@ def pause(
     names = list(topics) or topics_read(worker)
     # Retry topics may not exist yet, so they are not required.
     required = topics or [topic.name for topic in worker.topics]
-    chosen = selected_partitions(config, names, required, numbers)
+    chosen = selected_partitions(source_config(settings, worker), names, required, numbers)
     pause_requests.pause(config, worker.name, chosen)
     return [str_of(partition) for partition in sorted(pause_requests.paused(config, worker.name))]
 

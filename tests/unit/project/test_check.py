@@ -896,3 +896,30 @@ def test_client_settings_of_what_is_not_declared_are_refused_with_a_near_name(pr
     assert "did you mean 'bidder'?" in message
     [(_, message)] = problems(body, more="[mirrors.bidder.kafka.consumer]\n")
     assert "mirrors.bidder: no mirror 'bidder' is declared (declared: none)" in message
+
+
+SITED = "@worker(topic=clicks, site={!r}, on_failure=DeadLetters())\ndef bidder(record): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("site", "message"),
+    [
+        (
+            "wav",
+            (
+                "worker 'bidder' reads at site 'wav', which headrace.toml has not "
+                "(declared: central, waw; or add [sites.wav.kafka])"
+            ),
+        ),
+        (7, "worker 'bidder': site is 7 (the name of a site)"),
+    ],
+)
+def test_a_worker_reads_at_a_site_that_is_there(problems, site, message):
+    [(_, problem)] = problems(SITED.format(site), more="[sites.waw.kafka]\n")
+    assert message in problem
+
+
+@pytest.mark.parametrize(("site", "topics"), [("", {"clicks"}), ("waw", set())])
+def test_apply_creates_no_dead_letters_for_a_worker_that_reads_elsewhere(write, site, topics):
+    project = write(SITED.format(site), more="[sites.waw.kafka]\n")
+    assert project.dead_lettered.keys() == topics

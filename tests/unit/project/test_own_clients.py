@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
+from headrace.links.mirror.standing import mirror_plan
 
 from headrace import Dispatcher, Kafka, Merger, Mirror, Pipeline, Source, StandingQueries, Topic
 from headrace.links.dispatcher.standing import routes_of
 from headrace.links.merger.standing import plan_of
-from headrace.links.mirror.standing import mirror_plan
 from headrace.pipelines.run.pipeline_run import Deployment, run_context
 from headrace.pipelines.sinks import sink_context
 from headrace.project.loaded import LoadedProject

@@ -57,7 +57,7 @@ def cluster(monkeypatch):
         offsets.setdefault(group, {}).update(begins)
 
     live = {one.topic: LiveTopic(one.topic, "id", 1, 1) for one in MARKS}
-    monkeypatch.setattr(worker_reset, "broker_config", lambda _: {})
+    monkeypatch.setattr(worker_reset, "source_config", lambda *_: {})
     monkeypatch.setattr(
         worker_reset, "committed_offsets", lambda config, _, all_: read(config, GROUP, all_)
     )

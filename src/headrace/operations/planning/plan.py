@@ -97,6 +97,7 @@ class WorkerRoute:
         partitions: number of their partitions, as declared.
         lanes: number of records that all instances together process at a time, at most.
         on_failure: a phrase that says what happens to a record that failed.
+        site: whose cluster has the topics; empty: the project's own.
     """
 
     worker: str
@@ -104,6 +105,7 @@ class WorkerRoute:
     partitions: int
     lanes: int
     on_failure: str
+    site: str = ""
 
 
 @dataclass(frozen=True)
@@ -291,7 +293,8 @@ def _workers(project: LoadedProject) -> tuple[WorkerRoute, ...]:
         ]
         lanes = sum(map(worker.partitioner.count, partitions))
         topics, policy = tuple(topic.name for topic in worker.topics), _policy(worker.on_failure)
-        routes.append(WorkerRoute(worker.name, topics, len(partitions), lanes, policy))
+        route = WorkerRoute(worker.name, topics, len(partitions), lanes, policy, worker.site)
+        routes.append(route)
     return tuple(routes)
 
 

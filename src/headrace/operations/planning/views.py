@@ -78,7 +78,8 @@ def _routes(plan: Plan, screen: Screen) -> None:
             screen.line(f"    events that found no earlier one -> {escape(route.unmatched)}")
     for worker in plan.workers:
         lanes = f"worker, {worker.lanes} lane(s) over {worker.partitions} partition(s)"
-        name, topics = escape(worker.worker), escape(_listed(worker.topics))
+        site = f" at {worker.site}" if worker.site else ""
+        name, topics = escape(worker.worker), escape(_listed(worker.topics) + site)
         screen.line(f"  [bold]{name}[/] ({topics}): {lanes}; on failure {worker.on_failure}")
     for clients in plan.clients:
         tables = {

@@ -36,22 +36,31 @@ _FOR_EVER = -1
 
 
 def ensure_needed_topics(
-    worker: Worker, config: ClientConfig, timing: WorkerTiming = WorkerTiming()
+    worker: Worker,
+    config: ClientConfig,
+    timing: WorkerTiming = WorkerTiming(),
+    own: ClientConfig | None = None,
 ) -> None:
     """Returns once all topics exist that ``worker`` reads, looks values up in or writes to.
 
-    Retry topics are made. They take what their topic takes, and keep it for twice their delay at
-    least; one that does not is altered.
+    Topics that are looked up are at the cluster ``own``, by default the same one, all others at
+    that of ``config``. Retry topics are made. They take what their topic takes, and keep it for
+    twice their delay at least; one that does not is altered.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
         TopicMissingError: if a topic, or its dead letters, do not exist.
         TopicChangeError: if Kafka refuses a retry topic.
     """
-    needed = [topic.name for topic in (*worker.topics, *worker.references.values())]
+    references = [topic.name for topic in worker.references.values()]
+    needed = [topic.name for topic in worker.topics]
     if isinstance(ending(worker.on_failure), DeadLetters):
         needed += [topic.dead_letters for topic in worker.topics]
     poll = timing.needed_topics_seconds
+    if own is None or own == config:
+        needed += references
+    elif references:
+        until_known(lambda: describe(own, references), references, KNOWN_WITHIN, poll)
     until_known(lambda: describe(config, needed), needed, KNOWN_WITHIN, poll)
     if worker.start is Start.LATEST:
         begin_at_latest(worker, config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import uvloop
 
@@ -54,12 +54,14 @@ class DistributedRun:
         membership: of the group; each instance is a static member, so that one which is restarted
             in another place keeps its partitions, without a rebalance.
         run: name of this run, not used before.
+        source: as ``config``, of the cluster that has the topics; empty: the same one.
     """
 
     worker: Worker
     config: Mapping[str, str]
     membership: Membership
     run: str
+    source: Mapping[str, str] = field(default_factory=dict)
 
     def instance(self, index: int) -> None:
         """Runs instance ``index`` until the run is stopped, and reports its progress; blocks.
@@ -71,13 +73,14 @@ class DistributedRun:
         """
         name = f"{self.worker.name}-{index}"
         membership = replace(self.membership, instance_id=name)
-        instance = WorkerInstance(self.worker, self.config, membership=membership)
+        source = self.source or self.config
+        instance = WorkerInstance(self.worker, self.config, source=source, membership=membership)
         follower = TableFollower(
             self.config, CONTROL_TOPIC, lambda key, _: instance.stop() if key == self._key else None
         )
         reporter = ProgressReporter(self.config, self.run)
         try:
-            uvloop.run(ProgressMonitor(instance, name, self.config, reporter.report).run_instance())
+            uvloop.run(ProgressMonitor(instance, name, source, reporter.report).run_instance())
         except Exception as error:
             if is_permanent(self.worker, error):
                 # Every instance would meet the failure, and Spark would keep restarting them.

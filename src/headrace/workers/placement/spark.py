@@ -24,7 +24,7 @@ from headrace.spark.session import SPARK_STARTS, start_session
 from headrace.workers.monitoring.progress import Observe, summed
 from headrace.workers.monitoring.progress_topic import ProgressFollower
 from headrace.workers.placement.distributed_run import DistributedRun
-from headrace.workers.run import WorkerStanding, standings
+from headrace.workers.run import WorkerStanding, source_config, standings
 from headrace.workers.schemas import with_schemas
 from headrace.workers.status import WorkerStatus
 
@@ -88,8 +88,10 @@ def run_on_spark(
     """
     membership = Membership(worker.consumer_group, protocol=placement.protocol)
     worker = with_schemas(worker, settings)
-    config = broker_config(settings.of("workers", worker.name))
-    run = DistributedRun(worker, config, membership, uuid.uuid4().hex)
+    own = settings.of("workers", worker.name)
+    run = DistributedRun(
+        worker, broker_config(own), membership, uuid.uuid4().hex, source_config(own, worker)
+    )
     run.prepare()
     with (
         serving(placement.metrics_host, placement.metrics_port) as server,

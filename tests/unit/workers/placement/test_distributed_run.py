@@ -14,8 +14,10 @@ from headrace.errors import (
     SubpartitionError,
     TopicMissingError,
 )
+from headrace.kafka.group.subscription import Membership
 from headrace.workers import DeadLetters, Retry, Stop
-from headrace.workers.placement.distributed_run import is_permanent
+from headrace.workers.placement import distributed_run
+from headrace.workers.placement.distributed_run import DistributedRun, is_permanent
 
 
 def worker(policy):
@@ -51,3 +53,22 @@ def test_what_another_place_or_time_cures_is_not(error):
 
 def test_a_time_out_is_permanent_where_the_worker_stops_at_it():
     assert is_permanent(worker(Retry(then=Stop())), ProcessingTimeoutError("not done"))
+
+
+def test_an_instance_reads_at_the_site_of_its_worker(monkeypatch):
+    made = {}
+
+    class MadeError(Exception):
+        """The instance was made."""
+
+    def instance(_, config, *, source, membership):
+        made.update(config=config, source=source, id=membership.instance_id)
+        raise MadeError
+
+    monkeypatch.setattr(distributed_run, "WorkerInstance", instance)
+    here, waw = {"bootstrap.servers": "here:1"}, {"bootstrap.servers": "waw:1"}
+    for source, read in ((waw, waw), ({}, here)):
+        run = DistributedRun(worker(Stop()), here, Membership("g"), "run", source)
+        with pytest.raises(MadeError):
+            run.instance(0)
+        assert made == {"config": here, "source": read, "id": "enrich-0"}
