@@ -74,7 +74,7 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
         ("check", {"msgspec", "rich"}, 145),
         ("status", {"msgspec", "rich"} | CLIENT, 200),
         ("dead-letters list", {"msgspec", "rich"} | CLIENT, 200),
-        ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 220),
+        ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 225),
         (
             "query register SELECT_count(*)_FROM_clicks-{}",
             {"datasketches", "msgspec", "numpy", "pyarrow", "rich", "sqlglot"} | CLIENT,
