@@ -23,6 +23,7 @@ _MODULES = {
     "operations.servers.commands": ("up", "down", "status"),
     "ingest.producing.commands": ("produce",),
     "topics.commands": ("tail",),
+    "topics.spreads.commands": ("topics",),
     "ingest.commands": ("ingest", "tokens"),
     "ingest.spool.commands": ("spool",),
     "offline_files.commands": ("load-offline-files",),

@@ -115,6 +115,10 @@ HeadraceError                         base
 │   └── WorkerStateError              started twice, or after its end
 ├── InvalidRecordError                raised by a task: no retry can help this record
 ├── WrongOffsetError                  a record was reported done twice, or was never read
+├── SpreadInvalidError                spreads: accounts of a topic can't be spread like this
+├── SpreadSampleError                 its records do not say which accounts have its load
+├── SpreadsChangedError               spreads were applied by others meanwhile
+├── SpreadsUnknownError               a producer has not read for too long what was applied; retried
 ├── IngestFailedError                 ingest: the worker processes can't start
 ├── IngestStateError                  a file that the worker processes share can't be made
 ├── SpoolError                        the spool could not take records, or could not be read

@@ -134,6 +134,12 @@ from .sinks import (
     StorageRegionError,
     StorageUnavailableError,
 )
+from .spreads import (
+    SpreadInvalidError,
+    SpreadSampleError,
+    SpreadsChangedError,
+    SpreadsUnknownError,
+)
 from .workers import (
     InvalidRecordError,
     LaneEndedError,
@@ -251,6 +257,10 @@ __all__ = [
     "SnapshotDamagedError",
     "SpoolError",
     "SpoolFullError",
+    "SpreadInvalidError",
+    "SpreadSampleError",
+    "SpreadsChangedError",
+    "SpreadsUnknownError",
     "StepError",
     "StorageAccessError",
     "StorageClockError",

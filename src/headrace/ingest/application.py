@@ -43,6 +43,7 @@ from headrace.ingest.queries.routes import PREFIX, QueryRoutes
 from headrace.ingest.readiness import readiness
 from headrace.ingest.tokens.token import Token, TokenKind, TokenScope
 from headrace.runtime.logs import REQUEST_ID
+from headrace.topics.spreads.following import FollowedSpreads
 
 _LOG = logging.getLogger("headrace.ingest")
 _BEFORE, _AFTER = "/v1/topics/", "/events"
@@ -71,10 +72,11 @@ class Application:
         acceptance: EventStore,
         counters: Counters,
         accounts: AccountSlots,
+        spreads: FollowedSpreads,
     ) -> None:
         self._gate, self._acceptance = gate, acceptance
         self._counters, self._accounts = counters, accounts
-        self._intake = EventIntake(config, gate, acceptance, counters, accounts)
+        self._intake = EventIntake(config, gate, acceptance, counters, accounts, spreads)
         self._queries: QueryRoutes | None = None
         if config.queries is not None:
             self._queries = QueryRoutes(

@@ -32,12 +32,15 @@ from headrace.ingest.spool.topic_spools import SPOOL_FOLDER, TopicSpools
 from headrace.ingest.starts import WorkerStarts
 from headrace.ingest.tokens.known import KnownTokens
 from headrace.ingest.tokens.registry import TokenRegistry
+from headrace.kafka.read.cluster import KafkaCluster
 from headrace.runtime.error_text import exc_info
+from headrace.topics.spreads.following import FollowedSpreads, SpreadsReader
 
 COUNTS_FOLDER = "counts"
 ACCOUNTS_FILE = "accounts"
 LIMITS_FILE = "limits"
 OVERDUE_FILE = "overdue"
+SPREADS_FILE = "spreads"
 TOKENS_FILE = "tokens"
 TOPICS_FILE = "topics"
 
@@ -142,8 +145,12 @@ class _Parts:
         look = functools.partial(live_topics, config.client, list(topics))
         self._watch = TopicWatch(topics, look, config.state / TOPICS_FILE)
         acceptance = EventStore(self._delivery, self._spools, self._watch)
-        self.application = Application(config, gate, acceptance, self._counters, self._accounts)
+        reader = SpreadsReader(KafkaCluster(config.client))
+        self._spreads = FollowedSpreads(topics.values(), reader, file=config.state / SPREADS_FILE)
+        figures = self._counters, self._accounts
+        self.application = Application(config, gate, acceptance, *figures, self._spreads)
         self._watch.start()
+        self._spreads.start()
         self._spools.load(lambda: SpoolSender(config.client, topics.values()).send)
         self._note_queue()
 
@@ -158,6 +165,7 @@ class _Parts:
         self._noting.cancel()
         # The counters go last: the parts before them count until they are closed.
         self._watch.close()
+        self._spreads.close()
         self._tokens.close()
         self._registry.close()
         await self._limiter.close()

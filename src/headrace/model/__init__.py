@@ -25,6 +25,7 @@ from headrace.model.format import (
     SchemaId,
 )
 from headrace.model.partitioning import (
+    AppliedSpreads,
     ByAccount,
     ByField,
     ByHash,
@@ -57,6 +58,7 @@ __all__ = [
     "DEAD_LETTERS_SUFFIX",
     "MAX_TOPIC_NAME_LENGTH",
     "TOPIC_NAME",
+    "AppliedSpreads",
     "ArrayEnvelope",
     "Avro",
     "BatchLimits",

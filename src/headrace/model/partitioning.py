@@ -8,7 +8,7 @@ other values, such as times, may be written in several ways, and would be in sev
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -79,10 +79,18 @@ class ByAccount:
     Attributes:
         window: of event time.
         spreads: for large accounts, in the order of their ``since``; all others have one partition.
+        account: field of the event that holds its account, by its path; ``None``: the account is
+            that of the token, or of ``--account``.
+        lead: lets ``headrace topics spread --apply`` change spreads while producers run: a spread
+            is applied at least so long before the first window that it counts for, and a producer
+            that has not read what was applied for so long sends nothing that it might misplace.
+            ``None``: only ``spreads`` count.
     """
 
     window: timedelta
     spreads: Mapping[str, tuple[Spread, ...]] = field(default_factory=dict)
+    account: str | None = None
+    lead: timedelta | None = None
 
 
 Partitioning: TypeAlias = ByKey | Random | ByField | ByHash | ByShard | ByAccount
@@ -90,9 +98,21 @@ Partitioning: TypeAlias = ByKey | Random | ByField | ByHash | ByShard | ByAccoun
 Partition: TypeAlias = Callable[[Mapping[str, Any], str, datetime], int]
 """Of the event's fields, account and event time: the partition; -1 for the client's choice."""
 
+AppliedSpreads: TypeAlias = Callable[[str, datetime], Sequence[Spread]]
+"""Of an account and the start of a window: the spreads that were applied beside the declared."""
 
-def partition_of(strategy: Partitioning, partitions: int) -> Partition:
-    """Returns the strategy as a function, for a topic of ``partitions`` partitions."""
+
+def partition_of(
+    strategy: Partitioning, partitions: int, applied: AppliedSpreads | None = None
+) -> Partition:
+    """Returns the strategy as a function, for a topic of ``partitions`` partitions.
+
+    Args:
+        strategy: as declared.
+        partitions: how many the topic has.
+        applied: what was applied beside the declared spreads; what it raises comes out of the
+            function.
+    """
     match strategy:
         case ByKey():
             return lambda _fields, _account, _time: -1
@@ -108,7 +128,13 @@ def partition_of(strategy: Partitioning, partitions: int) -> Partition:
         case ByShard(name, shards, otherwise):
             return lambda fields, _account, _time: shards.get(_value(fields, name), otherwise)
         case ByAccount():
-            return lambda _fields, account, time: _spread(strategy, account, time, partitions)
+            return lambda fields, account, time: _spread(
+                strategy,
+                account if strategy.account is None else _text(fields, strategy.account),
+                time,
+                partitions,
+                applied,
+            )
 
 
 def murmur2(data: bytes) -> int:
@@ -158,13 +184,37 @@ def _begin(time: datetime, window: timedelta) -> int:
     return (time - _EPOCH) // window
 
 
-def _spread(strategy: ByAccount, account: str, time: datetime, partitions: int) -> int:
+def first_window(time: datetime, window: timedelta) -> datetime:
+    """Returns the start of the first window that starts at or after a time."""
+    return _EPOCH - (_EPOCH - time) // window * window
+
+
+def width_at(spreads: Iterable[Spread], begin: datetime) -> int:
+    """Returns over how many partitions an account is spread in a window.
+
+    Args:
+        spreads: of the account. The latest ``since`` counts; of equal ones the last in order.
+        begin: of the window.
+    """
+    width, latest = 1, None
+    for spread in spreads:
+        if spread.since <= begin and (latest is None or latest <= spread.since):
+            width, latest = spread.partitions, spread.since
+    return width
+
+
+def _spread(
+    strategy: ByAccount,
+    account: str,
+    time: datetime,
+    partitions: int,
+    applied: AppliedSpreads | None,
+) -> int:
     # By the window's start, and not by the event's time: else a new spread divides a window.
     number = _begin(time, strategy.window)
     begin = _EPOCH + number * strategy.window
-    width = 1
-    for spread in strategy.spreads.get(account, ()):
-        if spread.since <= begin:
-            width = spread.partitions
+    spreads: Sequence[Spread] = strategy.spreads.get(account, ())
+    if applied is not None:
+        spreads = (*spreads, *applied(account, begin))
     first = _positive(account.encode())
-    return (first + _positive(str(number).encode()) % width) % partitions
+    return (first + _positive(str(number).encode()) % width_at(spreads, begin)) % partitions

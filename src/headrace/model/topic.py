@@ -13,7 +13,7 @@ from headrace.model.durations import microseconds, milliseconds
 from headrace.model.envelope import Envelope
 from headrace.model.event import EventSchema, event_schema
 from headrace.model.format import Format, Json, Raw
-from headrace.model.partitioning import ByKey, Partitioning
+from headrace.model.partitioning import ByAccount, ByKey, Partitioning
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DEAD_LETTERS_SUFFIX = ".dead"
@@ -108,6 +108,16 @@ class Topic(DeclaredValue):
     def is_partitioned_by_key(self) -> bool:
         """Whether the keys of its records choose their partitions."""
         return self.key is not None and isinstance(self.partitioning, ByKey)
+
+    @property
+    def needs_account(self) -> bool:
+        """Whether its events are placed by an account that they do not hold themselves."""
+        return isinstance(self.partitioning, ByAccount) and self.partitioning.account is None
+
+    @property
+    def takes_spreads(self) -> bool:
+        """Whether producers follow spreads that are applied beside the declared ones."""
+        return isinstance(self.partitioning, ByAccount) and self.partitioning.lead is not None
 
     @property
     def leaves_out_tombstones(self) -> bool:

@@ -32,6 +32,7 @@ from headrace.offline_files.destination import (
 )
 from headrace.offline_files.entry import Entry, RejectedEntry
 from headrace.offline_files.progress import LoadProgress
+from headrace.topics.spreads.following import applied_spreads
 
 COUNTER = "counter"
 _ID = "headrace.offline-files."
@@ -68,7 +69,10 @@ class KafkaDestination:
     ) -> None:
         self._config, self._source, self._version = config, source, version
         self._topics, self._dry_run = topics, dry_run
-        self._checks = {table: EventCheck(topic, *check) for table, topic in topics.items()}
+        self._checks = {
+            table: EventCheck(topic, *check, None, applied_spreads(config, topic))
+            for table, topic in topics.items()
+        }
         self._producer: TransactionalProducer | None = None
         self._uncounted: frozenset[str] = frozenset()
         self._is_new = False

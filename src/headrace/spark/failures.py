@@ -18,6 +18,7 @@ from headrace.errors import (
     SchemaMismatchError,
     SchemaRejectedError,
     SinkUnavailableError,
+    SpreadsUnknownError,
     StepError,
     StorageError,
 )
@@ -25,7 +26,12 @@ from headrace.service.restart import FailureKind
 from headrace.spark.remote_errors import original_error
 from headrace.spark.tracebacks import raised_in_step, raised_type
 
-_UNAVAILABLE = (BrokerUnreachableError, RegistryUnreachableError, SinkUnavailableError)
+_UNAVAILABLE = (
+    BrokerUnreachableError,
+    RegistryUnreachableError,
+    SinkUnavailableError,
+    SpreadsUnknownError,
+)
 _PERMANENT_ERRORS = (
     RefusedError,
     DeadLetterLimitError,

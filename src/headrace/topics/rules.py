@@ -250,6 +250,13 @@ def _partitioning_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
             yield Fault(f"{where} by windows without an event time", "name it: event_time=...")
         if strategy.window <= timedelta(0):
             yield Fault(f"{where} by a window of {strategy.window}", "it must be above 0")
+    lead = strategy.lead if isinstance(strategy, ByAccount) else None
+    # Events ahead of the clock would be refused even right after a look at what was applied.
+    if lead is not None and lead <= topic.latest_ahead:
+        yield Fault(
+            f"{where} has a lead of {lead}, and events may be {topic.latest_ahead} ahead of time",
+            "a lead above latest_ahead, by the time that brokers may be unreachable",
+        )
     for place in _partitioning_places(strategy):
         if type(place) is not int or not 0 <= place < topic.partitions:
             yield Fault(f"{where} names partition {place!r} of {topic.partitions}")
@@ -285,6 +292,10 @@ def _partitioning_types(strategy: object) -> tuple[str, str] | None:
 
 
 def _spread_types(strategy: ByAccount) -> tuple[str, str] | None:
+    if strategy.account is not None and not is_a(strategy.account, str):
+        return f"account is {strategy.account!r}", 'account="account_id", or None'
+    if strategy.lead is not None and not is_a(strategy.lead, timedelta):
+        return f"lead is {strategy.lead!r}", "lead=timedelta(days=2), or None"
     for account, spreads in strategy.spreads.items():
         for spread in spreads:
             if not is_a(spread.since, datetime) or spread.since.tzinfo is None:
@@ -299,6 +310,8 @@ def _spread_types(strategy: ByAccount) -> tuple[str, str] | None:
 def _partitioning_fields(strategy: Partitioning) -> tuple[str, ...]:
     if isinstance(strategy, ByField | ByShard):
         return (strategy.field,)
+    if isinstance(strategy, ByAccount):
+        return () if strategy.account is None else (strategy.account,)
     return strategy.fields if isinstance(strategy, ByHash) else ()
 
 

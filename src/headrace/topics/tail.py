@@ -84,14 +84,14 @@ def tail_topic(settings: Settings, topic: str, options: TailOptions) -> Iterator
         records = _until(config, starts, {place: end for place, (_, end) in marks.items()})
     else:
         records = follow(config, starts)
-    text_of = _text_of(settings, options.record_format)
-    if text_of is not None:
-        records = _as_json(records, text_of)
+    to_text = json_text_of(settings, options.record_format)
+    if to_text is not None:
+        records = _as_json(records, to_text)
     # Lazy: errors of the first read, and the end of the reader, come when records are taken.
     return itertools.islice(records, options.limit)
 
 
-def _text_of(settings: Settings, record_format: Format) -> _TextOf | None:
+def json_text_of(settings: Settings, record_format: Format) -> _TextOf | None:
     """Returns what makes the JSON text of a value; None: values are shown as they are."""
     lookup = schema_lookup(settings)
     if lookup is None or not isinstance(record_format, Registered):

@@ -12,6 +12,7 @@ from headrace.ingest.http.request_guard import RequestGuard
 from headrace.ingest.tokens.token import Token, issue
 from headrace.model import Topic
 from headrace.settings import IngestSettings
+from headrace.topics.spreads.following import FollowedSpreads
 
 
 class Occurrence:
@@ -103,7 +104,8 @@ class Asked:
         self._counters = Counters(folder, count_names(served, settings.metrics_accounts))
         self._accounts = AccountSlots(folder / "accounts", settings.metrics_accounts)
         figures = self._counters, self._accounts
-        self.application = Application(config, gate, self.acceptance, *figures)
+        self.spreads = FollowedSpreads(served.values(), dict, file=folder / "spreads")
+        self.application = Application(config, gate, self.acceptance, *figures, self.spreads)
         self.read = 0
 
     def close(self):

@@ -4,6 +4,7 @@ import json
 import re
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from headrace.ingest.events.delivery import (
 from headrace.ingest.figures.service_metrics import EVENT_CODES, EVENTS, UNAVAILABLE
 from headrace.ingest.http.problem import REQUEST_CODES
 from headrace.ingest.tokens.token import issue
+from headrace.model import ByAccount, Topic
 from headrace.settings import IngestSettings, Rate, Secret
 
 # Of a token that was made, and of one that was rotated, after this host knew tokens last.
@@ -292,6 +294,30 @@ def test_what_is_not_confirmed_says_whether_anything_was_taken_and_is_counted(
     totals = asked.application._counters.totals()
     assert totals[UNAVAILABLE, "occurrences", code] == 1
     assert totals[EVENTS, "occurrences", outcome] == 1
+
+
+class Visit:
+    event_id: str
+    at: datetime
+
+
+def test_while_spreads_are_not_known_nothing_of_a_topic_that_takes_them_is_taken(make):
+    partitioning = ByAccount(timedelta(hours=1), lead=timedelta(days=2))
+    visits = Topic("occurrences", event=Visit, event_time="at", partitioning=partitioning)
+    asked = make(served={"occurrences": visits})
+    body = json.dumps({"event_id": "a", "at": datetime.now(UTC).isoformat()}).encode()
+    # Its table is read for the first event: it is empty, and known for two days from now.
+    assert asked.post(body)[0] == 202
+    late = json.dumps({"event_id": "b", "at": "2020-01-01T00:00:00Z"}).encode()
+    asked.spreads._state = (datetime(2026, 1, 1, tzinfo=UTC).timestamp(), {})
+    asked.spreads._is_followed = True
+    status, headers, found = asked.post(b"[" + late + b"," + body + b"]")
+    assert (status, found["code"], headers[b"retry-after"]) == (503, "spreads-unknown", b"1")
+    assert "nothing of this request was taken" in found["detail"]
+    assert asked.application._counters.totals()[UNAVAILABLE, "occurrences", "spreads-unknown"] == 1
+    # A window that began earlier is known.
+    assert asked.post(late)[0] == 202
+    assert len(asked.acceptance.taken) == 2
 
 
 def test_a_failure_names_its_request_in_answer_and_log(make, caplog):

@@ -17,7 +17,7 @@ from headrace.model import (
     Spread,
     partition_of,
 )
-from headrace.model.partitioning import murmur2
+from headrace.model.partitioning import first_window, murmur2
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -113,3 +113,31 @@ def test_no_window_is_divided_whenever_the_spread_changes(minute, later, shift):
     time = NOON + timedelta(minutes=minute - 50 * 60)
     begin = time - timedelta(minutes=time.minute)
     assert place({}, "large", begin) == place({}, "large", begin + timedelta(minutes=later))
+
+
+def test_an_account_may_be_a_field_of_the_event():
+    of_field = partition_of(ByAccount(HOUR, {"large": GROWN}, account="owner.id"), 32)
+    of_sender = partition_of(ByAccount(HOUR, {"large": GROWN}), 32)
+    for number in range(300):
+        at = NOON + number * HOUR
+        placed = of_field({"owner": {"id": "large"}}, "of the token", at)
+        assert placed == of_sender({}, "large", at)
+    assert of_field({}, "large", NOON) == of_sender({}, "", NOON)
+
+
+def test_of_declared_and_applied_spreads_the_latest_since_counts():
+    declared = (Spread(NOON, 4), Spread(NOON + 100 * HOUR, 8))
+    applied = (Spread(NOON + 50 * HOUR, 2), Spread(NOON + 100 * HOUR, 1))
+    place = partition_of(ByAccount(HOUR, {"a": declared}), 32, lambda account, _: applied)
+    expected = {(0, 50): 4, (50, 100): 2, (100, 300): 1}
+    for (first, end), width in expected.items():
+        used = {place({}, "a", NOON + number * HOUR) for number in range(first, end)}
+        assert len(used) == width
+
+
+@given(st.integers(-(10**15), 10**16), st.integers(1, 10**6))
+def test_the_first_window_is_the_first_that_begins_at_or_after_a_time(micros, seconds):
+    time, window = NOON + timedelta(microseconds=micros), timedelta(seconds=seconds)
+    begin = first_window(time, window)
+    assert time <= begin < time + window
+    assert (begin - datetime(1970, 1, 1, tzinfo=UTC)) % window == timedelta(0)

@@ -199,6 +199,23 @@ def test_rows_are_not_written_without_the_keys_that_compaction_needs(problems):
     assert "Kafka: topic 't' is compacted, and rows have no key for it" in text
 
 
+BY_ACCOUNT = """
+events = Topic("events", event=Click, event_time="at", partitioning=ByAccount(
+    timedelta(hours=1), account={}))
+b = Pipeline("b", clicks, Kafka(events))
+"""
+
+
+def test_rows_may_have_a_field_for_their_account(write):
+    assert "b" in write(BY_ACCOUNT.format("'id'")).declared(Pipeline)
+
+
+def test_rows_without_an_account_have_no_partition(problems):
+    [(_, text)] = problems(BY_ACCOUNT.format("None"))
+    assert "is partitioned by account, and rows have none" in text
+    assert 'ByAccount(account="FIELD")' in text
+
+
 def test_all_problems_come_at_once(problems):
     found = problems("""\
         bad = Topic("a b", partitions=0)
@@ -845,6 +862,26 @@ def test_topics_read_together_with_different_partition_counts_are_a_warning(writ
             Spread(datetime(2026, 2, 1, tzinfo=UTC), 1),
             Spread(datetime(2026, 1, 1, tzinfo=UTC), 1))})""",
             "not in the order of their since",
+        ),
+        (
+            """event_time="at", partitioning=ByAccount(timedelta(hours=1), account="nothing")""",
+            "by 'nothing', not a field of Click",
+        ),
+        (
+            """event_time="at", partitioning=ByAccount(timedelta(hours=1), account="price")""",
+            "by 'price', a double",
+        ),
+        (
+            """event_time="at", partitioning=ByAccount(timedelta(hours=1), account=7)""",
+            "account is 7",
+        ),
+        (
+            """event_time="at", partitioning=ByAccount(timedelta(hours=1), lead=60)""",
+            "lead is 60",
+        ),
+        (
+            """event_time="at", partitioning=ByAccount(timedelta(hours=1), lead=timedelta(1))""",
+            "has a lead of 1 day, 0:00:00, and events may be 1 day, 0:00:00 ahead of time",
         ),
         ('partitioning="by-key"', "'by-key' is no strategy"),
         ('event_time="at", partitioning=ByHash(("id",), 60)', "window is 60"),

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
+from headrace.errors import SpreadsUnknownError
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.events.delivery import NotTakenError, RejectedByKafkaError, UnknownOutcomeError
 from headrace.ingest.events.event_store import EventStore
@@ -26,8 +27,10 @@ from headrace.ingest.http.problem import RETRY_AFTER, ProblemDetails, RefusedReq
 from headrace.ingest.http.request import Answer, Request, json_answer, require_method
 from headrace.ingest.http.request_guard import RequestGuard
 from headrace.ingest.tokens.token import Token
+from headrace.topics.spreads.following import FollowedSpreads
 
 _SPOOLED = ((b"headrace-spooled", b"true"),)
+_SPREADS_UNKNOWN = "spreads-unknown"
 _THREADS = 2
 _LARGE_BYTES = 262_144  # checked within a few milliseconds, in which no other request is answered
 
@@ -55,6 +58,7 @@ class EventIntake:
         acceptance: EventStore,
         counters: Counters,
         accounts: AccountSlots,
+        spreads: FollowedSpreads,
     ) -> None:
         settings = config.settings
         structure = JsonLimits(settings.max_depth, settings.max_keys, settings.max_string_bytes)
@@ -62,7 +66,9 @@ class EventIntake:
         self._gate, self._acceptance = gate, acceptance
         self._counters, self._accounts = counters, accounts
         self._checks = {
-            name: EventCheck(topic, structure, time.time, config.written_with.get(name))
+            name: EventCheck(
+                topic, structure, time.time, config.written_with.get(name), spreads.of(topic)
+            )
             for name, topic in config.topics.items()
         }
         # Threads of its own: what waits for Kafka or a disk in the default pool delays no body.
@@ -167,10 +173,16 @@ class EventIntake:
             route.figures.outcome("limited", len(events))
             raise
         arguments = events, route.token.account, route.headers
-        if size <= _LARGE_BYTES:
-            verdicts = route.check.batch(*arguments)
-        else:
-            verdicts = await self._in_thread(route.check.batch, *arguments)
+        try:
+            if size <= _LARGE_BYTES:
+                verdicts = route.check.batch(*arguments)
+            else:
+                verdicts = await self._in_thread(route.check.batch, *arguments)
+        except SpreadsUnknownError as error:
+            route.figures.unavailable("not-taken", _SPREADS_UNKNOWN, len(events))
+            detail = f"{error.reason}; nothing of this request was taken"
+            unavailable = HTTPStatus.SERVICE_UNAVAILABLE
+            raise refused(unavailable, _SPREADS_UNKNOWN, detail, RETRY_AFTER) from error
         if verdicts.rejected:
             route.figures.rejected(verdicts.rejected)
         (accepted, problems), spooled = await self._deliver(route, verdicts)

@@ -24,7 +24,15 @@ from headrace.events.written import WrittenWith, event_writer
 from headrace.ingest.events.fast_path import FastPathReader
 from headrace.ingest.events.json_limits import JsonLimits, JsonLimitsCheck
 from headrace.ingest.http.problem import ProblemDetails
-from headrace.model import ByKey, EventField, FieldType, Topic, partition_of, value_at
+from headrace.model import (
+    AppliedSpreads,
+    ByKey,
+    EventField,
+    FieldType,
+    Topic,
+    partition_of,
+    value_at,
+)
 
 BROKER_MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 MAX_ID_CHARACTERS = 256
@@ -111,9 +119,17 @@ class EventCheck:
     """
 
     def __init__(
-        self, topic: Topic, limits: JsonLimits, clock: Clock, written: WrittenWith | None = None
+        self,
+        topic: Topic,
+        limits: JsonLimits,
+        clock: Clock,
+        written: WrittenWith | None = None,
+        applied: AppliedSpreads | None = None,
     ) -> None:
-        """Events of a registered format are written ``written`` with its schema."""
+        """Events of a registered format are written ``written`` with its schema.
+
+        ``applied`` are the spreads of a topic that takes them.
+        """
         if topic.schema is None:
             raise ValueError(f"topic {topic.name!r} carries raw bytes")
         self._encode = event_writer(topic, written)
@@ -131,11 +147,17 @@ class EventCheck:
         )
         self._is_readable = ReadableCheck(topic.schema, but=topic.event_time)
         by_key = isinstance(topic.partitioning, ByKey)
-        self._place = None if by_key else partition_of(topic.partitioning, topic.partitions)
+        self._place = (
+            None if by_key else partition_of(topic.partitioning, topic.partitions, applied)
+        )
         self._most_bytes = largest_message(topic) - _BATCH_BYTES
 
     def batch(self, events: list[bytes], account: str, headers: Headers) -> Verdicts:
-        """The good events in their order, and a problem for each of the others. On any thread."""
+        """The good events in their order, and a problem for each of the others. On any thread.
+
+        Raises:
+            SpreadsUnknownError: if it is not known which spreads count for one of them.
+        """
         accepted: list[Accepted] = []
         rejected: list[ProblemDetails] = []
         seen: set[str] = set()

@@ -25,7 +25,7 @@ EVENT_CODES = (
 )  # fmt: skip
 UNAVAILABLE_CODES = (
     "unknown-outcome", "overloaded", "topic-missing", "not-ready", "spool-full", "spool-failed",
-    "batch-rejected",
+    "batch-rejected", "spreads-unknown",
 )  # fmt: skip
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 

@@ -17,6 +17,7 @@ REQUEST_CODES = (
     "body-too-large", "decoded-body-too-large", "too-many-events", "unknown-content-type",
     "unknown-encoding", "rate-limited", "headers-too-large", "unknown-outcome", "batch-rejected",
     "overloaded", "topic-missing", "spool-full", "spool-failed", "not-ready", "internal",
+    "spreads-unknown",
     "bad-query", "bad-query-text", "query-unmatched", "query-id-taken", "no-such-query",
     "no-such-registry", "too-many-streams", "queries-unavailable",
 )  # fmt: skip

@@ -28,7 +28,7 @@ from headrace.ingest.http.problem import ProblemDetails
 from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.counting_producer import CountingProducer
-from headrace.model import ByAccount, RecordMetadata, Topic
+from headrace.model import RecordMetadata, Topic
 from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 from headrace.settings import IngestSettings, Settings
@@ -60,18 +60,27 @@ class TopicCheck:
             raise EnvelopeTopicError(topic.name)
         if topic.event is not None and topic.is_keyed_elsewhere:
             raise RecordKeyMissingError(topic.name)
-        if topic.event is not None and isinstance(topic.partitioning, ByAccount) and not account:
+        if topic.event is not None and topic.needs_account and not account:
             raise AccountMissingError(topic.name)
         ingest = settings.ingest or IngestSettings()
         limits = JsonLimits(ingest.max_depth, ingest.max_keys, ingest.max_string_bytes)
         self._check: EventCheck | None = None
         if topic.event is not None:
             written = written_with([topic], settings).get(topic.name)
-            self._check = EventCheck(topic, limits, time.time, written)
+            applied = None
+            if topic.takes_spreads:
+                from headrace.topics.spreads.following import applied_spreads
+
+                applied = applied_spreads(broker_config(settings), topic)
+            self._check = EventCheck(topic, limits, time.time, written, applied)
         self._account = account
 
     def __call__(self, text: bytes, headers: Headers = ()) -> Accepted | ProblemDetails:
-        """Returns the record that the event becomes, or why it is rejected."""
+        """Returns the record that the event becomes, or why it is rejected.
+
+        Raises:
+            SpreadsUnknownError: if it is not known which spreads count for it.
+        """
         if self._check is None:
             return Accepted(text, self._account.encode(), "", -1)
         accepted, rejected = self._check.batch([text], self._account, headers)
@@ -168,8 +177,8 @@ class EventProducer:
         Raises:
             EventRejectedError: if it does not fit the topic, or a header's name is no text.
             AccountMissingError: if the topic places events by account, and the producer has none.
-            EventsNotDeliveredError: if Kafka did not acknowledge an earlier event, which this one
-                would overtake.
+            SpreadsUnknownError: if it is not known which spreads count for it.
+            EventsNotDeliveredError: if Kafka did not acknowledge an event that this would overtake.
             NotDeclaredError: if the project does not declare the topic.
             PartitionMissingError: if the partitioner chose one that the topic does not have.
             TopicMissingError: if the topic is not in Kafka.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from headrace.errors import LinkTargetError, TopicMissingError
+from headrace.errors import LinkTargetError, SpreadsUnknownError, TopicMissingError
 from headrace.events import BYTE_ORDER_MARK
 from headrace.events.avro.container import ContainerRecord, container_records
 from headrace.ingest.events.validation import Accepted, largest_message
@@ -155,9 +155,9 @@ def produce_lines(
         ExtraMissingError: if what reads an Avro file is not installed.
         TopicMissingError: if the topic is not in Kafka.
         EnvelopeTopicError: if the topic's records are envelopes, and lines are not ``unchecked``.
-        RecordKeyMissingError: if the topic is compacted, its events hold no key, and lines are not
-            ``unchecked``.
+        RecordKeyMissingError: if the topic is compacted, and lines that are checked hold no key.
         AccountMissingError: if the topic places events by account, and none is named.
+        SpreadsUnknownError: if it is not known which spreads count for an event.
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
     for kind, writer in project.writers(topic):
@@ -170,7 +170,7 @@ def produce_lines(
     declared = project.topics[topic]
     run = _Run(project, topic, options, CountingProducer(config, largest_message(declared)))
     lines = read_records(file, declared.schema, stop) if options.is_avro else read_lines(file, stop)
-    return run.answered(run.send_all(lines, observe), observe, stop)
+    return run.run(lines, observe, stop)
 
 
 def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:
@@ -238,7 +238,15 @@ class _Run:
         self._lines = 0
         self._reasons: Counter[str] = Counter()
 
-    def send_all(self, lines: Lines, observe: ObserveProduce) -> ProduceState:
+    def run(self, lines: Lines, observe: ObserveProduce, stop: threading.Event) -> ProduceResult:
+        try:
+            state = self._send_all(lines, observe)
+        except SpreadsUnknownError:
+            self._answered("failed", observe, stop)  # for what came before
+            raise
+        return self._answered(state, observe, stop)
+
+    def _send_all(self, lines: Lines, observe: ObserveProduce) -> ProduceState:
         shown = time.monotonic()
         for line in lines:
             if line is None:
@@ -256,7 +264,7 @@ class _Run:
                 observe(self.progress())
         return "finished"
 
-    def answered(
+    def _answered(
         self, state: ProduceState, observe: ObserveProduce, stop: threading.Event
     ) -> ProduceResult:
         """Returns what became of the lines, once Kafka has answered for all."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import SinkError, TableMismatchError
-from headrace.model import ByAccount, Metadata, Registered, Topic
+from headrace.model import Metadata, Registered, Topic
 from headrace.model.fault import Fault, is_a
 from headrace.sinks.api import (
     DeclaredRows,
@@ -75,10 +75,10 @@ class Kafka(Sink, Reprocessable):
         if self.guarantee not in _GUARANTEES:
             message = f"Kafka.guarantee is {self.guarantee!r}"
             yield Fault(message, "Guarantee.AT_LEAST_ONCE or Guarantee.EXACTLY_ONCE")
-        if isinstance(self.topic.partitioning, ByAccount):
+        if self.topic.needs_account:
             yield Fault(
                 f"Kafka: topic {self.topic.name!r} is partitioned by account, and rows have none",
-                "ByField, ByHash or ByKey",
+                'ByAccount(account="FIELD"), or ByField, ByHash or ByKey',
             )
         if self.topic.event is not None and self.topic.is_keyed_elsewhere:
             message = f"Kafka: topic {self.topic.name!r} is compacted, and rows have no key for it"
@@ -135,7 +135,9 @@ class Kafka(Sink, Reprocessable):
         if self.guarantee is Guarantee.EXACTLY_ONCE:
             from headrace.sinks.kafka.exactly_once import ExactlyOnceDriver, ExactlyOnceWriter
 
-            writers = functools.partial(ExactlyOnceWriter, self.topic, written=written)
+            writers = functools.partial(
+                ExactlyOnceWriter, self.topic, written=written, client=client
+            )
             return ExactlyOnceDriver(self.topic, client, transactional_id, writers)
         from headrace.sinks.kafka.writer import KafkaDriver, TopicWriter
 

@@ -8,7 +8,7 @@ driver sends them, and what fences it: :mod:`headrace.sinks.batch_transactions`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -70,10 +70,17 @@ class ExactlyOnceWriter:
         topic: where they go.
         task_id: of the attempt.
         written: the schema that events are written with; None: their format has none.
+        client: librdkafka's settings, for topics that take spreads.
     """
 
-    def __init__(self, topic: Topic, task_id: str, written: WrittenWith | None = None) -> None:
-        self._records = TaskRecords(topic, written)
+    def __init__(
+        self,
+        topic: Topic,
+        task_id: str,
+        written: WrittenWith | None = None,
+        client: Mapping[str, str] | None = None,
+    ) -> None:
+        self._records = TaskRecords(topic, written, client)
         self._task = task_id
         self._pieces: list[str] = []
 

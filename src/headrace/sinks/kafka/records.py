@@ -10,6 +10,7 @@ from itertools import chain, repeat, starmap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.model import (
+    AppliedSpreads,
     ByKey,
     EventSchema,
     Metadata,
@@ -45,6 +46,7 @@ class RecordsOf:
         topic: where the records go.
         clock: returns seconds since 1970, from which the latest event time is counted.
         writer: of the values of events; None: they are JSON texts.
+        applied: spreads of a topic that takes them.
     """
 
     def __init__(
@@ -52,11 +54,14 @@ class RecordsOf:
         topic: Topic,
         clock: Callable[[], float] = time.time,
         writer: EventWriter | None = None,
+        applied: AppliedSpreads | None = None,
     ) -> None:
         self._topic, self._clock = topic, clock
         self._events = None if topic.schema is None else _Events(topic.schema, writer)
         by_key = isinstance(topic.partitioning, ByKey)
-        self._place = None if by_key else partition_of(topic.partitioning, topic.partitions)
+        self._place = (
+            None if by_key else partition_of(topic.partitioning, topic.partitions, applied)
+        )
 
     def of(self, rows: pa.Table) -> tuple[dict[int, ProducerRecord], list[RejectedRow]]:
         """Returns a record by the index of each row that is an event, and the other rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.model import Topic
@@ -22,16 +22,27 @@ class TaskRecords:
     Args:
         topic: where they go.
         written: the schema that events are written with; None: their format has none.
+        client: librdkafka's settings, for topics that take spreads.
 
     Attributes:
         max_bytes: the largest batch that the topic takes.
     """
 
-    def __init__(self, topic: Topic, written: WrittenWith | None) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        written: WrittenWith | None,
+        client: Mapping[str, str] | None = None,
+    ) -> None:
         from headrace.events.written import event_writer
         from headrace.kafka.admin.record_limits import max_batch_bytes
 
-        self._records = RecordsOf(topic, writer=event_writer(topic, written))
+        applied = None
+        if topic.takes_spreads and client is not None:
+            from headrace.topics.spreads.following import applied_spreads
+
+            applied = applied_spreads(client, topic)
+        self._records = RecordsOf(topic, writer=event_writer(topic, written), applied=applied)
         self.max_bytes = max_batch_bytes(topic)
 
     def of(self, rows: pa.Table) -> tuple[dict[int, ProducerRecord], list[RejectedRow]]:

@@ -63,7 +63,7 @@ class TopicWriter:
         written: WrittenWith | None = None,
     ) -> None:
         self._client = client
-        self._records = TaskRecords(topic, written)
+        self._records = TaskRecords(topic, written, client)
         self._sent = 0
 
     def write(self, rows: pa.Table) -> list[RejectedRow]:
@@ -73,6 +73,7 @@ class TopicWriter:
             TopicMissingError: if the topic does not exist.
             AuthorizationError: if an ACL is missing.
             BrokerUnreachableError: if no broker answers within three minutes.
+            SpreadsUnknownError: if it is not known which spreads of accounts count for a row.
             SinkError: if Kafka refuses a record for another reason.
         """
         records, rejected = self._records.of(rows)

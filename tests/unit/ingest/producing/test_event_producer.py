@@ -22,6 +22,7 @@ from headrace.errors import (
     NotDeclaredError,
     PartitionMissingError,
     RecordKeyMissingError,
+    SpreadsUnknownError,
     TopicMissingError,
 )
 from headrace.events.avro.values import avro_schema
@@ -37,6 +38,7 @@ from headrace.model import (
     OffsetRange,
     Precision,
     RecordMetadata,
+    Spread,
     Topic,
     TopicPartition,
     partition_of,
@@ -62,6 +64,7 @@ BY_COUNTRY = Topic("by-country", event=Order, partitions=4, partitioning=ByField
 BY_ACCOUNT = Topic(
     "by-account", event=Order, partitions=4, partitioning=ByAccount(timedelta(days=1))
 )
+SPREAD = ByAccount(timedelta(hours=1), lead=timedelta(days=2))
 RAW = Topic("raw")
 TEXT = (
     b'{"order_id":"a-1","ordered_at":"2024-11-29T08:00:00Z","changed_at":1732867200000,'
@@ -265,6 +268,44 @@ def test_a_topic_that_places_by_account_needs_a_producer_with_one(brokers, proje
     with EventProducer(project, "acme") as producer:
         producer.send("by-account", ORDER)
     assert producer.acknowledged == {"by-account": 1}
+
+
+def test_an_event_whose_spreads_are_not_known_is_not_sent_and_others_are(
+    brokers, settings, monkeypatch
+):
+    topic = replace(BY_ACCOUNT, event_time="ordered_at", partitioning=SPREAD)
+
+    def applied(_config, declared):
+        assert declared is topic
+
+        def spreads(account, begin):
+            if begin > AT:
+                raise SpreadsUnknownError(topic.name, "it was not read")
+            return (Spread(AT - timedelta(days=1), 4),) if account == "acme" else ()
+
+        return spreads
+
+    monkeypatch.setattr("headrace.topics.spreads.following.applied_spreads", applied)
+    with EventProducer(LoadedProject(settings, (topic,)), "acme") as producer:
+        for hours in range(-12, 1):
+            producer.send(topic, ORDER | {"ordered_at": AT + timedelta(hours=hours)})
+        with pytest.raises(SpreadsUnknownError, match="Events of earlier windows are"):
+            producer.send(topic, ORDER | {"ordered_at": AT + timedelta(hours=1)})
+    assert producer.acknowledged == {topic.name: 13}
+    check = TopicCheck(topic, settings, "acme")
+    times = [AT - timedelta(hours=hours) for hours in range(12)]
+    texts = [event_text(topic, ORDER | {"ordered_at": time}) for time in times]
+    assert len({check(text).partition for text in texts}) > 1
+
+
+def test_events_that_hold_their_account_need_no_other(settings):
+    topic = replace(
+        BY_ACCOUNT,
+        event_time="ordered_at",
+        partitioning=ByAccount(timedelta(days=1), account="country"),
+    )
+    place = partition_of(topic.partitioning, topic.partitions)
+    assert TopicCheck(topic, settings)(TEXT).partition == place({"country": "PL"}, "", AT)
 
 
 def test_after_an_event_that_kafka_did_not_take_no_other_is_sent(brokers, project):

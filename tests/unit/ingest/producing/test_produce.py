@@ -14,7 +14,13 @@ from tests.avro_files import block, container
 from tests.mock_brokers import PRODUCE, MockBrokers
 
 from headrace import Merger, Mirror
-from headrace.errors import AccountMissingError, LinkTargetError, TopicMissingError
+from headrace.errors import (
+    AccountMissingError,
+    LinkTargetError,
+    SpreadsUnknownError,
+    TopicMissingError,
+)
+from headrace.ingest.events.validation import Accepted
 from headrace.ingest.producing.produce import (
     ProduceOptions,
     ProduceProgress,
@@ -144,6 +150,26 @@ def test_a_topic_that_places_by_account_needs_one_unless_lines_are_unchecked(pro
         produce(GOOD, topic="by-account")
     assert produce(GOOD, topic="by-account", account="acme")[0].sent == 1
     assert produce(GOOD, topic="by-account", unchecked=True)[0].sent == 1
+
+
+def test_lines_before_one_whose_spreads_are_not_known_are_sent(produce, sent, monkeypatch):
+    lines = iter((b"1", b"2", None))
+    senders, poll = [], CountingProducer.poll
+
+    def check(*_):
+        line = next(lines)
+        if line is None:
+            raise SpreadsUnknownError("views", "it was not read")
+        return Accepted(line, b"", "", -1)
+
+    monkeypatch.setattr("headrace.ingest.producing.produce.TopicCheck", lambda *_: check)
+    monkeypatch.setattr(
+        CountingProducer, "poll", lambda sender, wait: senders.append(sender) or poll(sender, wait)
+    )
+    with pytest.raises(SpreadsUnknownError):
+        produce(3 * GOOD)
+    assert sent == [b"1", b"2"]
+    assert senders[-1].acknowledged == {"views": 2}
 
 
 @pytest.mark.parametrize(
