@@ -119,11 +119,19 @@ class DeadLetterLimiter:
         Raises:
             DeadLetterLimitError: if the share of bad records is beyond ``max_ratio``.
         """
+        self.check(records, bad, example)
         self._records += records
         self._bad += bad
-        self._rules.check_share(self._bad, self._records, example)
         if self._records >= self._rules.limit.min_records:
             self._records = self._bad = 0
+
+    def check(self, records: int, bad: int, example: str = "") -> None:
+        """Checks the window with records that are counted later.
+
+        Raises:
+            DeadLetterLimitError: as :meth:`count`.
+        """
+        self._rules.check_share(self._bad + bad, self._records + records, example)
 
     def count_run(self, partition: TopicPartition, runs: BadRuns, example: str = "") -> None:
         """Counts the records of ``partition`` that follow those which were counted before.

@@ -287,8 +287,7 @@ class BatchCommitter:
         dead = [letter for report in reports for letter in report.dead]
         dead += [*manifest.dead, *steps.behind]
         rejected: list[DeadLetter] = []
-        records = sum(report.records for report in reports)
-        reject = self._rejecting(planned, records, rejected)
+        reject = self._rejecting(planned, rejected)
         known = self._state.feedback(self._checkpoint.uri, planned.batch_id)
         before = known.with_clocks_from({at.topic: at.event_us for at in planned.ends.values()})
         watermark_us = self._watermark_us(before)
@@ -333,14 +332,14 @@ class BatchCommitter:
         self._derived.remember(new)
         log_dead_letters(new)
 
-    def _rejecting(self, planned: PlannedBatch, records: int, letters: list[DeadLetter]) -> Reject:
+    def _rejecting(self, planned: PlannedBatch, letters: list[DeadLetter]) -> Reject:
         """Returns what makes rows dead letters that a commit rejects; they are added to a list."""
         origin = self._pipeline.sources[0].topic.name
 
         def reject(rejection: CommitRejection) -> None:
             if not rejection.rejected:
                 return
-            self._limit.count_rejected(rejection.rejected, records)
+            self._limit.count_rejected(rejection.rejected)
             derived = [derived_letter(row, origin) for row in rejection.rejected]
             self._write_dead(derived, planned)
             letters.extend(derived)

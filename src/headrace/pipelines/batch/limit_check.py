@@ -25,6 +25,8 @@ class LimitCheck:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline.name
         self._limiter = DeadLetterLimiter(pipeline.name, pipeline.dead_letter_limit)
+        self._commits = DeadLetterLimiter(pipeline.name, pipeline.dead_letter_limit)
+        self._batch = (0, 0)  # its records, and how many rows its commit has rejected
 
     def check(
         self, reports: Sequence[RangeReport], derived: Sequence[DeadLetter], omitted: int = 0
@@ -40,6 +42,8 @@ class LimitCheck:
             DeadLetterLimitError: if too many are bad, or in a row, or they can't be carried.
         """
         records = sum(report.records for report in reports)
+        self._commits.count(*self._batch)
+        self._batch = (records, 0)
         bad = sum(report.bad for report in reports) + len(derived) + omitted
         self._limiter.count(records, bad, _first(reports, derived))
         for report in reports:
@@ -69,16 +73,18 @@ class LimitCheck:
         reason = f"{what} hold more than {size}; for example: {example}"
         return DeadLetterLimitError(self._pipeline, reason)
 
-    def count_rejected(self, rows: Sequence[RejectedValues], records: int) -> None:
-        """Counts rows that the sink's commit has rejected, as a share of the batch's records.
+    def count_rejected(self, rows: Sequence[RejectedValues]) -> None:
+        """Counts rows that the commit of the batch that was checked last has rejected.
 
-        The records were counted before these rows were rejected, and their window may have ended
-        since. So they are counted a second time, in a window of their own.
+        That counted the records, and their window may have ended since. So all records are counted
+        a second time, in windows of commits. A commit may reject rows several times.
 
         Raises:
             DeadLetterLimitError: if too many are bad.
         """
-        self._limiter.count(records, len(rows), f"a row: {rows[0].reason}, {rows[0].detail}")
+        records, bad = self._batch
+        self._batch = records, bad + len(rows)
+        self._commits.check(*self._batch, f"a row: {rows[0].reason}, {rows[0].detail}")
 
 
 def _first(reports: Sequence[RangeReport], derived: Sequence[DeadLetter] = ()) -> str:

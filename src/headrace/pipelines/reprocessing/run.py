@@ -189,7 +189,7 @@ class Reprocessing:
         def reject(rejection: CommitRejection) -> None:
             part.kept += 0 if rejection.repeats is None else rejection.repeats.num_rows
             if rejection.rejected:
-                self._limit.count_rejected(rejection.rejected, part.records)
+                self._limit.count_rejected(rejection.rejected)
                 rows = [derived_letter(row, self._source.topic.name) for row in rejection.rejected]
                 self._write_dead(rows, part)
                 part.dead += len(rows)
