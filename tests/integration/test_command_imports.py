@@ -71,14 +71,14 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
         ("query register --help", set(), 45),
         ("measure --help", set(), 45),
         ("version", {"rich"}, 35),
-        ("check", {"msgspec", "rich"}, 145),
-        ("status", {"msgspec", "rich"} | CLIENT, 200),
+        ("check", {"msgspec", "rich"}, 150),
+        ("status", {"msgspec", "rich"} | CLIENT, 205),
         ("dead-letters list", {"msgspec", "rich"} | CLIENT, 200),
         ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 225),
         (
             "query register SELECT_count(*)_FROM_clicks-{}",
             {"datasketches", "msgspec", "numpy", "pyarrow", "rich", "sqlglot"} | CLIENT,
-            245,
+            250,
         ),
     ],
 )

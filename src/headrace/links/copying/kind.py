@@ -14,6 +14,7 @@ from headrace.settings import Settings
 
 if TYPE_CHECKING:
     from headrace.links.copying.plan import CopyPlan
+    from headrace.links.copying.status import CopyStatus
     from headrace.links.ledger.balances import CountedEnds
     from headrace.project.loaded import LoadedProject
 
@@ -27,11 +28,13 @@ class CopyKind(LinkKind[Link]):
     Attributes:
         source_site: returns the site of the topics that a link reads, given the project's own.
         plan_type: imports the class of its plans.
+        status_type: imports the class of its statuses, without clients of Kafka.
         plan_fields: values of the fields that the class has beside those of all plans.
     """
 
     source_site: Callable[[Link, str], str]
     plan_type: Callable[[], type[CopyPlan]]
+    status_type: Callable[[], type[CopyStatus]]
     plan_fields: Callable[[Link], Mapping[str, Any]] = lambda _: {}
     plural: str = field(init=False)
     hint: str = field(init=False)
@@ -64,7 +67,7 @@ class CopyKind(LinkKind[Link]):
 
     def _statuses(self) -> tuple[StatusKind, ...]:
         # Called late: a check needs no statuses, which import clients of Kafka.
-        status, view = self.plan_type().status, "headrace.links.copying.views"
+        status, view = self.status_type(), "headrace.links.copying.views"
         return (StatusKind(name=self.plural, type=status, view=view),)
 
     def _replicated(self, link: Link, site: str) -> Iterator[ReplicatedTopic]:

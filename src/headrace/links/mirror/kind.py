@@ -10,6 +10,7 @@ from headrace.links.mirror.rules import mirror_faults, mirror_type_faults
 
 if TYPE_CHECKING:
     from headrace.links.mirror.plan import MirrorPlan
+    from headrace.links.mirror.status import MirrorStatus
 
 
 def _plan_type() -> type[MirrorPlan]:
@@ -19,6 +20,12 @@ def _plan_type() -> type[MirrorPlan]:
     return MirrorPlan
 
 
+def _status_type() -> type[MirrorStatus]:
+    from headrace.links.mirror.status import MirrorStatus
+
+    return MirrorStatus
+
+
 KIND = CopyKind(
     type=Mirror,
     label="mirror",
@@ -26,5 +33,6 @@ KIND = CopyKind(
     faults=mirror_faults,
     source_site=lambda mirror, _: mirror.source,
     plan_type=_plan_type,
+    status_type=_status_type,
     reports_times=True,
 )

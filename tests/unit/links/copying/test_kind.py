@@ -68,6 +68,7 @@ RELAY = CopyKind(
     faults=lambda *_: (),
     source_site=lambda _, site: site,
     plan_type=lambda: RelayPlan,
+    status_type=lambda: RelayStatus,
     plan_fields=lambda relay: {"header": relay.header},
 )
 LINK = Relay("r", {"a": Topic("b"), "c": Topic("d")}, "paid")
