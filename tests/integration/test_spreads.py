@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from tests.integration.service import Service
 
 import headrace
 from headrace.cli import main
@@ -192,6 +194,29 @@ def test_producers_that_run_follow_and_every_window_is_where_the_table_says(
         errors = [program.communicate()[1] for program in programs]
     assert [program.returncode for program in programs] == [0, 0], errors
     check_places(topic, config)
+
+
+def test_the_service_follows_and_places_by_the_account_of_the_token(broker, config, tmp_path):
+    """What was applied counts for windows of an hour ago: it was applied three hours ago."""
+    suffix = f"-{uuid.uuid4().hex[:6]}"
+    service = Service(tmp_path, broker.bootstrap_servers, suffix, workers=1)
+    flow = FLOW.format(name=f"events{suffix}", account=None, lead="timedelta(minutes=10)")
+    (tmp_path / "flow.py").write_text(flow)
+    service.command("apply")
+    strategy = ByAccount(timedelta(seconds=1), lead=timedelta(minutes=10))
+    topic = Topic(f"events{suffix}", partitions=PARTITIONS, partitioning=strategy)
+    now = datetime.now(UTC)
+    table = apply_spreads(config, topic, 0, {"acme": 6}, lambda: now - timedelta(hours=3))
+    times = [now - timedelta(hours=1, seconds=number) for number in range(50)]
+    events = [{"id": str(n), "account": "", "at": at.isoformat()} for n, at in enumerate(times)]
+    with service.running():
+        token = service.token()
+        assert service.post("events", token, json.dumps(events)).json()["accepted"] == 50
+    place = partition_of(strategy, PARTITIONS, lambda account, _: table.spreads[account])
+    expected = {number: place({}, "acme", at) for number, at in enumerate(times)}
+    records = service.records("events")
+    assert {int(json.loads(r.value())["id"]): r.partition() for r in records} == expected
+    assert len(set(expected.values())) == 6
 
 
 def write_rows(topic: Topic, config: dict[str, str], ending: threading.Event) -> None:
