@@ -71,9 +71,10 @@ def measure(  # noqa: PLR0913 - one for each option
     kind: str | None,
     output: Path | None,
 ) -> MeasuredDeclaration:
-    """Measure NAME: a worker, a pipeline, or a producer of a topic, on a sample of its topics.
+    """Measure a worker, a pipeline or a producer.
 
-    It runs as declared, on topics and in a group of its own, which are deleted in the end and on
+    NAME is one of the project, or a topic for its producer. It is measured on a sample of its
+    topics. It runs as declared, on topics and in a group of its own, which are deleted in the end and on
     Ctrl-C. Nothing is committed for its real group. What a worker sends goes to a topic that is
     deleted, too; rows of a pipeline go to a table in a temporary folder of this machine.
 

@@ -39,7 +39,7 @@ class _Width(click.ParamType):  # type: ignore[type-arg]
 
 @click.group(epilog=epilog("Example", "headrace topics spread events"))
 def topics() -> None:
-    """Look at the load of topics, and change how it is spread."""
+    """Show the load of topics, and spread it."""
 
 
 @command(_SPREAD)
@@ -84,9 +84,9 @@ def spread(  # noqa: PLR0913 - one for each option
     widths: tuple[tuple[str, int], ...],
     apply: bool,
 ) -> SpreadReport:
-    """Show the load of TOPIC by account, and over how many partitions accounts should be spread.
+    """Show the load of TOPIC by account, and spread it.
 
-    TOPIC is partitioned by account. Without --apply nothing is changed. What is applied counts from
+    It shows over how many partitions the accounts should be spread. TOPIC is partitioned by account. Without --apply nothing is changed. What is applied counts from
     a window on that lies further ahead than the lead which the topic declares.
     """
     from headrace.topics.spreads.report import SpreadOptions, spread_topic
