@@ -122,8 +122,14 @@ class LinkWriter(TransactionWriter):
             AuthorizationError: if an ACL is missing.
             BrokerUnreachableError: if the brokers do not answer.
         """
-        ids = {(topic, self._topic_ids.get(topic, "")) for topic in topics}
-        check_topic_ids(self._target.config, self._target.site, ids)
+        check_topic_ids(self._target.config, self._target.site, self.known_ids(topics))
+
+    def known_ids(self, topics: Collection[str]) -> set[tuple[str, str]]:
+        """Returns topics of the target with the ids that :meth:`check_topics` compares.
+
+        A carrier whose sources are in the same cluster compares all with one request.
+        """
+        return {(topic, self._topic_ids.get(topic, "")) for topic in topics}
 
     def send(
         self, source: TopicPartition, target: TopicPartition, message: Any, headers: list[Any]

@@ -162,8 +162,7 @@ class CopyCarrier(Carrier[Position]):
         # Between its read and this commit a topic may have been recreated: the offsets of the old
         # one would be committed, and records of the new one skipped; or a new copy would lack what
         # the old one had.
-        self._reader.check_topics({(at.source.topic, at.topic_id) for at in moved})
-        self._writer.check_topics({at.copy.topic for at in moved})
+        self._check_topics(moved)
         offsets = [client_partition(at.copy, at.next, at.position.metadata) for at in moved]
         self._writer.commit(offsets, group)
         for partition in moved:
@@ -172,15 +171,22 @@ class CopyCarrier(Carrier[Position]):
         return counts
 
     def check_topics(self) -> None:
-        partitions = self._partitions.values()
-        self._reader.check_topics({(at.source.topic, at.topic_id) for at in partitions})
-        self._writer.check_topics({at.copy.topic for at in partitions})
+        self._check_topics(self._partitions.values())
 
     def close(self) -> None:
         if self._source_ends is not None:
             self._source_ends.close()
         self._writer.close()
         self._reader.close()
+
+    def _check_topics(self, partitions: Collection[_Partition]) -> None:
+        sources = {(at.source.topic, at.topic_id) for at in partitions}
+        copies = {at.copy.topic for at in partitions}
+        if self._plan.source == self._plan.target:  # one cluster answers for both
+            self._reader.check_topics(sources | self._writer.known_ids(copies))
+        else:
+            self._reader.check_topics(sources)
+            self._writer.check_topics(copies)
 
     def _send_times(self) -> bool:
         """Sends the time at which partitions were copied to their end; returns whether any was."""

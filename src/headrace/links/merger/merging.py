@@ -351,5 +351,5 @@ class MergerCarrier(Carrier[OutputPosition]):
 
     def _check_topics(self, inputs: Collection[SourcePartition]) -> None:
         # Also those that are written: positions name them, as a start compares them.
-        self._reader.check_topics({known for at in inputs for known in at.start.topics.items()})
-        self._writer.check_topics([self._plan.target])
+        known = {known for at in inputs for known in at.start.topics.items()}
+        self._reader.check_topics(known | self._writer.known_ids([self._plan.target]))

@@ -76,6 +76,7 @@ class Fakes:
             close=lambda: None,
             commit=lambda offsets, _: self.committed.append(offsets),
             check_topics=self.check_copies,
+            known_ids=lambda topics: {(topic, "copy-id") for topic in topics},
         )
 
     def check_copies(self, topics):
@@ -204,6 +205,25 @@ def test_nothing_is_committed_into_a_copy_that_was_recreated(fakes):
     with pytest.raises(SourceChangedError):
         copier.check_topics()
     assert fakes.committed == []
+
+
+def test_within_one_cluster_one_request_compares_the_topics_of_both_ends(fakes, monkeypatch):
+    requests, copy = [], LiveTopic("waw.a", "copy-id", 1, 1)
+
+    def describe(_, names):
+        requests.append(sorted(names))
+        return {"a": LiveTopic("a", "id", 1, 1), "waw.a": copy}
+
+    monkeypatch.setattr(target_module, "describe", describe)
+    fakes.messages = [Message(5)]
+    copier = CopyCarrier(replace(LINK, target=SOURCE), "id")
+    copier.add({COPY: Position(5, "id")})
+    copier.move(0)
+    copier.commit(None)
+    assert requests == [["a", "waw.a"]]
+    copy = replace(copy, topic_id="other")
+    with pytest.raises(SourceChangedError):
+        copier.check_topics()
 
 
 @pytest.mark.parametrize(("end", "lag"), [(20, 14), (OFFSET_INVALID, None), (None, None), (3, 0)])

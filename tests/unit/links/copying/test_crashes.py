@@ -16,7 +16,9 @@ from headrace.links.mirror.plan import MirrorPlan
 from headrace.model import TopicPartition
 
 RECORDS = 7
-LINK = MirrorPlan("m", "headrace.mirror.m", "waw", "central", {}, {}, {"a": "waw.a"})
+LINK = MirrorPlan(
+    "m", "headrace.mirror.m", "waw", "central", {"bootstrap.servers": "s:1"}, {}, {"a": "waw.a"}
+)
 COPY = TopicPartition("waw.a", 0)
 
 
