@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +93,7 @@ class CopyCarrier(Carrier[Position]):
         self._source_ends = SourceEnds(plan.source) if plan.reports_times else None
         self._reported_ms = 0
         self._counter_of = plan.filter.counter_of
+        self._requests = ThreadPoolExecutor(1, "topics of a target")
 
     @property
     def is_full(self) -> bool:
@@ -176,6 +178,7 @@ class CopyCarrier(Carrier[Position]):
     def close(self) -> None:
         if self._source_ends is not None:
             self._source_ends.close()
+        self._requests.shutdown(wait=False)
         self._writer.close()
         self._reader.close()
 
@@ -184,9 +187,10 @@ class CopyCarrier(Carrier[Position]):
         copies = {at.copy.topic for at in partitions}
         if self._plan.source == self._plan.target:  # one cluster answers for both
             self._reader.check_topics(sources | self._writer.known_ids(copies))
-        else:
+        else:  # the time of both requests is part of each transaction
+            answer = self._requests.submit(self._writer.check_topics, copies)
             self._reader.check_topics(sources)
-            self._writer.check_topics(copies)
+            answer.result()
 
     def _send_times(self) -> bool:
         """Sends the time at which partitions were copied to their end; returns whether any was."""

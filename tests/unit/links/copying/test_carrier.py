@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -205,6 +206,20 @@ def test_nothing_is_committed_into_a_copy_that_was_recreated(fakes):
     with pytest.raises(SourceChangedError):
         copier.check_topics()
     assert fakes.committed == []
+
+
+def test_two_clusters_are_asked_at_the_same_time(fakes, monkeypatch):
+    both = threading.Barrier(2, timeout=10)
+
+    def describe(*_):
+        both.wait()
+        return fakes.describe()
+
+    monkeypatch.setattr(target_module, "describe", describe)
+    monkeypatch.setattr(fakes, "check_copies", lambda _: both.wait())
+    copier = copier_from(Position(5, "id"))
+    copier.check_topics()
+    assert not both.broken
 
 
 def test_within_one_cluster_one_request_compares_the_topics_of_both_ends(fakes, monkeypatch):
