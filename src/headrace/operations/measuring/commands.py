@@ -74,9 +74,9 @@ def measure(  # noqa: PLR0913 - one for each option
     """Measure a worker, a pipeline or a producer.
 
     NAME is one of the project, or a topic for its producer. It is measured on a sample of its
-    topics. It runs as declared, on topics and in a group of its own, which are deleted in the end and on
-    Ctrl-C. Nothing is committed for its real group. What a worker sends goes to a topic that is
-    deleted, too; rows of a pipeline go to a table in a temporary folder of this machine.
+    topics. It runs as declared, on topics and in a group of its own, which are deleted in the end
+    and on Ctrl-C. Nothing is committed for its real group. What a worker sends goes to a topic
+    that is deleted, too; rows of a pipeline go to a table in a temporary folder of this machine.
 
     The code of a worker or a step is called for real, many times for each record of the sample:
     what it does by itself, such as requests to a service, is done.

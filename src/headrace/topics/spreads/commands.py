@@ -86,8 +86,9 @@ def spread(  # noqa: PLR0913 - one for each option
 ) -> SpreadReport:
     """Show the load of TOPIC by account, and spread it.
 
-    It shows over how many partitions the accounts should be spread. TOPIC is partitioned by account. Without --apply nothing is changed. What is applied counts from
-    a window on that lies further ahead than the lead which the topic declares.
+    It shows over how many partitions the accounts should be spread. TOPIC is partitioned by
+    account. Without --apply nothing is changed. What is applied counts from a window on that lies
+    further ahead than the lead which the topic declares.
     """
     from headrace.topics.spreads.report import SpreadOptions, spread_topic
 
