@@ -237,6 +237,18 @@ def paused(drill: Drill) -> History:
     return drill.finish(processed_once=True)
 
 
+class WrittenOnce(NamedTuple):
+    """``written``: how often readers of committed records see each id in the output."""
+
+    history: History
+    written: Counter[str]
+
+
+def written_once(drill: Drill, drilled: Callable[[Drill], History]) -> WrittenOnce:
+    """C-12: what another drill does, to workers that write in transactions."""
+    return WrittenOnce(drilled(drill), drill.written())
+
+
 def done_since(drill: Drill, since: int, partitions: list[int]) -> list[Processed]:
     done = [each for one in drill.instances for each in one.processed]
     return [one for one in done if one.partition in partitions and one.at > since]
@@ -319,6 +331,7 @@ CLEAN, CRASH = signal.SIGTERM, signal.SIGKILL
 SHORT = {"session_seconds": 4.0}
 LONG = {"session_seconds": 30.0}  # nobody is to be taken for dead, however busy the machine is
 CONSUMER = {"protocol": "consumer", "session_seconds": 8.0}  # of four heartbeats
+ONCE = {"exactly_once": True, "session_seconds": 4.0}
 BAD = {"lanes": 16, "timeout_seconds": 0.5, "session_seconds": 3.0, "commit_seconds": 2.0}
 SLOW_ONES = partial(every, deeds=["slow"], of=1000)
 DRILLS = {  # the longest first
@@ -352,6 +365,29 @@ DRILLS = {  # the longest first
     "repartitioned": (repartitioned, {"most_partitions": 2 * PARTITIONS}),
     "bounced": (partial(bounced, ways=(CLEAN, CRASH)), LONG),
     "bounced, consumer": (partial(bounced, ways=[CLEAN]), {**CONSUMER, **LONG}),
+    "killed, exactly once": (partial(written_once, drilled=killed), {"long_rounds": 12, **ONCE}),
+    "killed, exactly once, consumer": (
+        partial(written_once, drilled=killed),
+        {"long_rounds": 8, **ONCE, **CONSUMER},
+    ),
+    "frozen, exactly once": (partial(written_once, drilled=frozen), ONCE),
+    "restarted, exactly once": (
+        partial(written_once, drilled=restarted),
+        {"long_rounds": 12, **ONCE, **LONG},
+    ),
+    "poisoned, exactly once": (
+        partial(written_once, drilled=poisoned),
+        {"sent": {"deeds": partial(every, deeds=TASK_DEEDS, of=75)}, **BAD, "exactly_once": True},
+    ),
+    "retried, exactly once": (
+        partial(written_once, drilled=retried),
+        {
+            "sent": {"deeds": partial(every, deeds=TASK_DEEDS, of=75)},
+            "retry_topics": True,
+            **BAD,
+            "exactly_once": True,
+        },
+    ),
     "recreated": (recreated, {"session_seconds": 60.0}),
     "recreated, consumer": (recreated, {**CONSUMER, **LONG}),
 }
@@ -394,6 +430,21 @@ def test_instances_are_killed_and_only_what_was_not_committed_is_repeated(ended,
     assert report(history) == ""
     assert repeats(history)
     assert repeats_of_committed(history) == []
+
+
+@drills(
+    "killed, exactly once, consumer",
+    "frozen, exactly once",
+    "restarted, exactly once",
+    "poisoned, exactly once",
+    "retried, exactly once",
+    always="killed, exactly once",
+)
+def test_readers_of_committed_records_see_what_was_sent_for_each_record_once(ended, drill):
+    history, written = ended(drill)
+    assert report(history) == ""
+    expected = {stored.id for stored in history.stored} - history.poison.keys()
+    assert written == dict.fromkeys(expected, 1)
 
 
 @drills("replaced")

@@ -22,7 +22,7 @@ from tests.drills.checker import id_of
 
 from headrace.errors import HeadraceError
 from headrace.kafka.group.subscription import Membership
-from headrace.model import DeadLetterLimit, Topic
+from headrace.model import DeadLetterLimit, Guarantee, Topic
 from headrace.workers import (
     DeadLetters,
     InvalidRecordError,
@@ -51,6 +51,8 @@ class Spec:
         file: what happens is written there.
         retry_topics: what failed waits there, not in its lane.
         observed: tasks use the observer, so that many records of a lane are in process.
+        exactly_once: tasks also send each record to :attr:`output`, before anything else; attempts
+            that fail have sent it, too.
         work_seconds: that each record takes.
     """
 
@@ -64,10 +66,16 @@ class Spec:
     lanes: int = 4
     observed: bool = False
     retry_topics: bool = False
+    exactly_once: bool = False
     work_seconds: float = 0.002
     timeout_seconds: float = 60.0
     queue_bytes: int = 16 * 1024 * 1024
     commit_seconds: float = 0.2
+
+    @property
+    def output(self) -> str:
+        """The topic that tasks send to."""
+        return f"{self.topic}-out"
 
 
 class Notes:
@@ -94,6 +102,8 @@ class Noting(WorkerTask):
             self.notes.write("open", self.partition, self.lane)
 
     async def process(self, record) -> None:
+        if self.spec.exactly_once:
+            await self.send(self.spec.output, record.value, key=record.key)
         await self.misbehave(record)
         await asyncio.sleep(self.spec.work_seconds)
         self.note(record)
@@ -125,6 +135,8 @@ class Observing(Noting):
     """The same, and tells an observer, or not."""
 
     async def process(self, record, observer) -> None:
+        if self.spec.exactly_once:
+            await self.send(self.spec.output, record.value, key=record.key)
         name = id_of(record.value)
         if name.endswith(".silent"):
             self.silent = observer
@@ -171,6 +183,7 @@ def worker(spec: Spec, notes: Notes) -> Worker:
         commit_every=timedelta(seconds=spec.commit_seconds),
         queue_bytes=spec.queue_bytes,
         version=VERSION,
+        guarantee=Guarantee.EXACTLY_ONCE if spec.exactly_once else Guarantee.AT_LEAST_ONCE,
     )
 
 

@@ -26,6 +26,7 @@ from tests.drills.checker import (
     Poison,
     Processed,
     Snapshot,
+    id_of,
     windows_of,
 )
 from tests.drills.instance import VERSION, Spec
@@ -33,9 +34,11 @@ from tests.drills.ledger import Ledger, read_topic, topic_ends
 from tests.kafka_topics import make_topic
 from tests.waiting import LIMIT_SECONDS, wait_for
 
+from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client.admin_requests import admin_request
 from headrace.kafka.client.offsets import group_offsets
 from headrace.kafka.dead_letters.letters import scan
+from headrace.kafka.table.topic_table import table_records
 from headrace.model import Topic, TopicPartition
 from headrace.runtime.process_tree import parse_stat
 
@@ -151,7 +154,10 @@ class CommitPoller(threading.Thread):
             self.look()
 
     def look(self) -> None:
-        self.latest = self.ask()
+        try:
+            self.latest = self.ask()
+        except BrokerUnreachableError:  # of an instance that was frozen within a transaction
+            return
         at = time.monotonic_ns()
         self.snapshots += [Snapshot(*one, at) for one in self.latest.items()]
 
@@ -210,6 +216,8 @@ class Drill:
         if spec.get("protocol") != "consumer":
             own["heartbeat.interval.ms"] = "500"
         self.spec = Spec(own, self.topic, f"worker-{self.topic}", "", **spec)
+        if self.spec.exactly_once:
+            self.create(self.spec.output, partitions)
         self.folder = folder / self.topic
         self.folder.mkdir()
         if self.spec.protocol == "consumer":  # there, brokers say how long a session is
@@ -253,7 +261,10 @@ class Drill:
         """Frozen, it commits no more; what it had sent has arrived after a moment."""
         one.freeze()
         time.sleep(POLL_SECONDS)
-        committed = self.commits.ask()
+        try:
+            committed = self.commits.ask()
+        except BrokerUnreachableError:  # it is frozen within a transaction
+            return True
         if any(done.offset >= committed.get(done.partition, 0) for done in one.processed):
             return True
         one.thaw()
@@ -332,6 +343,11 @@ class Drill:
             assert one.end() == 0, one.errors.read_text()
         self.commits.end()
         return replace(self.history(), ends=ends, **changed)
+
+    def written(self) -> Counter[str]:
+        """How often readers of committed records see each id in the output."""
+        records = table_records(self.client, self.spec.output, settled=True)
+        return Counter(id_of(record.value()) for record in records)
 
     def log(self) -> str:
         """The last lines that each instance logged."""

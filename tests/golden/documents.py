@@ -135,6 +135,7 @@ WORKERS = WorkerStandings(
         WorkerStanding(
             "enrich",
             ("clicks", "enrich.retry.1"),
+            "at least once",
             _GROUP,
             7,
             1.25,

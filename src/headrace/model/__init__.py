@@ -24,6 +24,7 @@ from headrace.model.format import (
     RegisteredSchema,
     SchemaId,
 )
+from headrace.model.guarantee import Guarantee
 from headrace.model.partitioning import (
     AppliedSpreads,
     ByAccount,
@@ -75,6 +76,7 @@ __all__ = [
     "EventSchema",
     "FieldType",
     "Format",
+    "Guarantee",
     "Json",
     "JsonSchema",
     "LinesEnvelope",

@@ -63,6 +63,7 @@ from headrace.model import (
     EventField,
     EventSchema,
     FieldType,
+    Guarantee,
     Metadata,
     OffsetRange,
     Topic,
@@ -75,19 +76,6 @@ if TYPE_CHECKING:
 
     from headrace.metrics import Metric
     from headrace.settings import SchemaRegistrySettings, Secret
-
-
-class Guarantee(enum.StrEnum):
-    """What a repeated batch may do to a sink; shown by ``plan``.
-
-    EXACTLY_ONCE: nothing, and its rows become visible together. EFFECTIVELY_ONCE: nothing, since
-    the ids of rows are those of their events; but rows become visible one by one, while tasks write
-    them. AT_LEAST_ONCE: its rows may be there again.
-    """
-
-    EXACTLY_ONCE = "exactly once"
-    EFFECTIVELY_ONCE = "effectively once"
-    AT_LEAST_ONCE = "at least once"
 
 
 @dataclass(frozen=True)

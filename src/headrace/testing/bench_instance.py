@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from headrace.errors import WorkerStateError
 from headrace.kafka.client.clients import producer
 from headrace.kafka.group.start_positions import StartPosition
+from headrace.kafka.write import record as write
 from headrace.model import DeadLetter, TopicPartition
 from headrace.runtime.clock import Clock
 from headrace.workers.declaration import Worker
@@ -160,7 +162,8 @@ class BenchInstance:
         self.failure: BaseException | None = None
         self.is_waited_for = False
         self._threads = _CountedThreads(worker.parallelism, f"{worker.name}-task")
-        send = _ListSender(self._take_sent).send
+        take = self._hold_sent if worker.is_exactly_once else self._take_sent
+        send = _ListSender(take).send
         failures = _RecordedFailures(
             worker, _ListedDeadLetters(self.dead_letters), send, clock, self._fed_of
         )
@@ -171,6 +174,8 @@ class BenchInstance:
             worker, make, self._threads, send, failures, self.counts, self._fail, clock
         )
         self.assignments = PartitionSet(context)
+        if worker.is_exactly_once:
+            self.assignments.publish = self._publish
         timers = LaneTimers(context, self.assignments)
         self._timers = [asyncio.ensure_future(run()) for run in timers.loops]
         for timer in self._timers:
@@ -239,15 +244,34 @@ class BenchInstance:
         self.assignments.put(consumed)
         return fed
 
+    def _hold_sent(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:
+        """Holds a record with the call that sends it, until that is done, as an instance does."""
+        topic, value, key, partition = record
+        error, sends = self.failing_topics.get(topic), sent.sends
+        if sends is None:
+            error = WorkerStateError(f"sent to topic {topic} outside of a task's methods")
+        elif error is None:
+            sends.hold(write.ProducerRecord(topic, key, value, headers, partition))
+        sent.end(error)
+
+    def _publish(self, _: AssignedPartition, records: list[write.ProducerRecord]) -> None:
+        for record in records:
+            place = (record.headers, record.partition)
+            self._put(SentRecord(record.topic, record.value, record.key, *place))
+
+    def _put(self, content: SentRecord) -> None:
+        if content.topic in self._origins:
+            # Later, as from a topic: now, it would enter its lane within the failed attempt.
+            asyncio.get_running_loop().call_soon(self._deliver_retry, content)
+        else:
+            self.sent.append(content)
+
     def _take_sent(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:
         topic, value, key, partition = record
         content = SentRecord(topic, value, key, headers, partition)
         error = self.failing_topics.get(topic)
-        if error is None and topic in self._origins:
-            # Later, as from a topic: now, it would enter its lane within the failed attempt.
-            asyncio.get_running_loop().call_soon(self._deliver_retry, content)
-        elif error is None:
-            self.sent.append(content)
+        if error is None:
+            self._put(content)
         sent.end(error)
 
     def _deliver_retry(self, content: SentRecord) -> None:

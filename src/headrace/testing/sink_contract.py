@@ -17,11 +17,11 @@ import pickle
 from collections.abc import Sequence
 
 from headrace.errors import SinkError
+from headrace.model import Guarantee
 from headrace.sinks.api import (
     CommitRejection,
     CommitResult,
     DeclaredRows,
-    Guarantee,
     Recountable,
     RejectedRow,
     Transaction,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
-from headrace.model import Start, Topic
+from headrace.model import Guarantee, Start, Topic
 from headrace.model.declared import DeclaredValue
 from headrace.workers.tasks.function_task import FunctionFactory
 from headrace.workers.tasks.partitioner import KeyHash, OneToOne, WorkerPartitioner
@@ -24,13 +24,16 @@ Lifespan: TypeAlias = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
+_COMMIT_EVERY = timedelta(seconds=5)
+_TRANSACTION_EVERY = timedelta(milliseconds=200)
+
 
 @dataclass(frozen=True)
 class Worker(DeclaredValue):
     """Records of topics, processed one at a time by a task. Declaring one runs nothing.
 
-    Delivery is at least once. Order: records of one subpartition are processed in the order of
-    their offsets; see ``on_failure`` for what a failure does to it.
+    Delivery is what ``guarantee`` says. Order: records of one subpartition are processed in the
+    order of their offsets; see ``on_failure`` for what a failure does to it.
 
     Attributes:
         name: in commands, logs, metrics and dead letters.
@@ -43,7 +46,8 @@ class Worker(DeclaredValue):
             to its observer. Waiting for its turn or a thread, being held, and the time between
             attempts do not count. Also of ``init`` and ``punctuate``.
         punctuate_every: interval of ``punctuate``; ``None``: never.
-        commit_every: interval of commits. A crash repeats what was done since the last one that
+        commit_every: interval of commits; ``None``: 5 s, or 200 ms if exactly once, as readers see
+            what was sent after a commit. A crash repeats what was done since the last one that
             was answered: while a rebalance waits for a member that was killed, there is none.
         queue_bytes: of records that wait or are in process, over the whole instance. Partitions
             with less than their share continue when it is full, up to twice as much.
@@ -74,6 +78,9 @@ class Worker(DeclaredValue):
             its positions, retry topics, dead letters. What tasks send goes to the project's own
             cluster, where references are read too. A crash repeats sends, as within one cluster.
             headrace creates no topics at another site but retry topics.
+        guarantee: what a crash may do to what is sent, dead letters and retry topics included. At
+            least once: it may be there twice. Exactly once: readers of committed records see what
+            was sent for a record once; see :mod:`headrace.workers.exactly_once`.
         lookups: set by headrace where the worker runs.
     """
 
@@ -84,7 +91,7 @@ class Worker(DeclaredValue):
     on_failure: FailurePolicy = field(default_factory=Stop)
     processing_timeout: timedelta = timedelta(minutes=5)
     punctuate_every: timedelta | None = None
-    commit_every: timedelta = timedelta(seconds=5)
+    commit_every: timedelta | None = None
     queue_bytes: int = 128 * 1024 * 1024
     batch_records: int = 10_000
     parallelism: int = 4
@@ -98,6 +105,7 @@ class Worker(DeclaredValue):
     references: Mapping[str, Topic] = field(default_factory=dict)
     reference_bytes: int = 64 * 1024 * 1024
     site: str = ""
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     lookups: EventLookups | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -109,6 +117,17 @@ class Worker(DeclaredValue):
     def consumer_group(self) -> str:
         """The Kafka consumer group of all instances."""
         return self.group or f"headrace.{self.name}"
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether what is sent and the offsets of its records are committed in one transaction."""
+        return self.guarantee is Guarantee.EXACTLY_ONCE
+
+    @property
+    def commit_interval(self) -> timedelta:
+        """The interval of commits, also where none is declared."""
+        default = _TRANSACTION_EVERY if self.is_exactly_once else _COMMIT_EVERY
+        return default if self.commit_every is None else self.commit_every
 
 
 @dataclass(frozen=True)
@@ -133,7 +152,7 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     on_failure: FailurePolicy = _STOP,
     processing_timeout: timedelta = Worker.processing_timeout,
     punctuate_every: timedelta | None = Worker.punctuate_every,
-    commit_every: timedelta = Worker.commit_every,
+    commit_every: timedelta | None = Worker.commit_every,
     queue_bytes: int = Worker.queue_bytes,
     parallelism: int = Worker.parallelism,
     drain_timeout: timedelta = Worker.drain_timeout,
@@ -146,6 +165,7 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     references: Mapping[str, Topic] | None = None,
     reference_bytes: int = Worker.reference_bytes,
     site: str = Worker.site,
+    guarantee: Guarantee = Worker.guarantee,
 ) -> Callable[[Callable[Arguments, Result]], FunctionWorker[Arguments, Result]]:
     """Makes a function a worker. The function can still be called.
 
@@ -195,6 +215,7 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
             references={} if references is None else references,
             reference_bytes=reference_bytes,
             site=site,
+            guarantee=guarantee,
         )
 
     return declare

@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from confluent_kafka import KafkaException
 
@@ -26,20 +26,17 @@ from headrace.workers.consumer_group.group_consumer import GroupConsumer
 from headrace.workers.consumer_group.needed_topics import ensure_needed_topics
 from headrace.workers.consumer_group.pause_requests import PauseRequests
 from headrace.workers.declaration import Worker
-from headrace.workers.failures.dead_letters import BatchedDeadLetters
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
-from headrace.workers.lanes.sender import Sender
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
+from headrace.workers.output import MakeOutput, output_of
 from headrace.workers.references.followed import FollowedReferences
 from headrace.workers.states import transition
 from headrace.workers.tasks.retry_topics import consumed_topics
 from headrace.workers.timing import WorkerTiming
-
-MakeSender: TypeAlias = Callable[[ClientConfig, WorkerTiming], Sender]
 
 _LOG = logging.getLogger("headrace.workers")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
@@ -55,7 +52,7 @@ class WorkerInstance:
         membership: how to be a member of the group; by default, cooperative and not static.
         on_end: called at the very end with the failure, or ``None``.
         timing: how long it waits for what it calls, where the worker declares nothing.
-        make_sender: makes what takes the sends of its tasks, on its event loop.
+        make_output: makes what it sends and commits with, on its event loop.
     """
 
     def __init__(  # noqa: PLR0913 - each with a default
@@ -67,14 +64,14 @@ class WorkerInstance:
         membership: Membership | None = None,
         on_end: Callable[[BaseException | None], None] | None = None,
         timing: WorkerTiming = WorkerTiming(),
-        make_sender: MakeSender = Sender,
+        make_output: MakeOutput = output_of,
     ) -> None:
         self.worker = worker
         self.state = State.CREATED
         self.failure: BaseException | None = None
         self._config, self._source = config, source or config
         self._membership = membership or Membership(worker.consumer_group)
-        self._on_end, self._timing, self._make_sender = on_end, timing, make_sender
+        self._on_end, self._timing, self._make_output = on_end, timing, make_output
         self._running: RunningInstance | None = None
         self._pause_requests: PauseRequests | None = None
         self._references: FollowedReferences | None = None
@@ -105,7 +102,7 @@ class WorkerInstance:
                 self._membership,
                 self._timing,
                 self._references,
-                make_sender=self._make_sender,
+                make_output=self._make_output,
                 source=self._source,
             )
             self._pause_requests.subscribe(self._running.assignments.backpressure.set_requested)
@@ -171,7 +168,7 @@ class RunningInstance:
         timing: WorkerTiming = WorkerTiming(),
         references: FollowedReferences | None = None,
         *,
-        make_sender: MakeSender = Sender,
+        make_output: MakeOutput = output_of,
         source: ClientConfig | None = None,
     ) -> None:
         self._worker, self._timing = worker, timing
@@ -182,11 +179,7 @@ class RunningInstance:
         self._missed: set[str] = set()
         self.counts: Counter[str] = Counter()
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
-        self._sender = make_sender(config, timing)
-        # Retry topics are beside the topics that are read.
-        self._retries = (
-            self._sender if self._source == config else make_sender(self._source, timing)
-        )
+        self._output = make_output(worker, config, self._source, timing)
         self._shared = SharedResources(worker, self._fail, timing)
         make = self._shared.given_to(worker.task)
         if references is not None:
@@ -196,8 +189,8 @@ class RunningInstance:
             # Tasks are made only after the lifespan was entered.
             make,
             self._task_threads,
-            self._sender.send,
-            Failures(worker, BatchedDeadLetters(worker, self._source, timing), self._retries.send),
+            self._output.send,
+            Failures(worker, self._output.letters, self._output.retries),
             self.counts,
             self._fail,
             timing=timing,
@@ -231,7 +224,7 @@ class RunningInstance:
         # One at a time: members that joined before one that fails are closed with the instance.
         for group, topics in consumed_topics(self._worker).items():
             membership = replace(self._membership, group=group, topics=topics)
-            member = GroupConsumer(self._source, membership, self._context, self.assignments)
+            member = self._output.consumer(membership, self._context, self.assignments)
             self._members.append(member)
         for member in self._members:
             self._run_in_background(member.read(self._stopping))
@@ -248,8 +241,7 @@ class RunningInstance:
         for task in self._background_tasks:
             task.cancel()
         # Before the last commit: a record is done only when what it sent is confirmed.
-        senders = {self._sender, self._retries}
-        await asyncio.gather(*(sender.close(seconds) for sender in senders))
+        await self._output.close(seconds)
         if done := sum(assigned.uncommitted for assigned in self.assignments.values()):
             _LOG.warning(
                 "%s: %d records are done beyond one that is not; those that do not fit into the "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from headrace.model import DeadLetterLimit, Start, Topic, TopicPartition
+from headrace.model import DeadLetterLimit, Guarantee, Start, Topic, TopicPartition
 from headrace.model.fault import Fault, at_least, duration, is_a
 from headrace.model.source import dead_letter_limit_faults
 from headrace.settings import Settings
@@ -56,6 +56,11 @@ def site_faults(worker: Worker, settings: Settings) -> Iterator[Fault]:
     if worker.site and worker.site not in sites:
         message = f"{_label(worker)} reads at site {worker.site!r}, which headrace.toml has not"
         yield Fault(message, f"declared: {', '.join(sites)}; or add [sites.{worker.site}.kafka]")
+    if worker.is_exactly_once and worker.site not in ("", settings.site):
+        yield Fault(
+            f"{_label(worker)} is exactly once and reads at site {worker.site!r}",
+            "a transaction is of one cluster: leave out guarantee, or mirror the topic",
+        )
 
 
 def sends_dead_letters(worker: Worker) -> bool:
@@ -251,8 +256,9 @@ def _delay_faults(policy: RetryTopics) -> Iterator[Fault]:
 
 def _number_faults(worker: Worker) -> Iterator[Fault]:
     shortest = timedelta(microseconds=1)
-    for name in ("processing_timeout", "commit_every"):
-        yield from duration(worker, name, shortest)
+    yield from duration(worker, "processing_timeout", shortest)
+    if worker.commit_every is not None:
+        yield from duration(worker, "commit_every", shortest)
     if worker.punctuate_every is not None:
         yield from duration(worker, "punctuate_every", shortest)
     yield from duration(worker, "drain_timeout", timedelta(0))
@@ -267,6 +273,12 @@ def _config_faults(worker: Worker) -> Iterator[Fault]:
     if worker.start not in {Start.EARLIEST, Start.LATEST}:
         remedy = "Start.EARLIEST or Start.LATEST; what is committed always counts first"
         yield Fault(f"{_label(worker)}: start is {worker.start!r}", remedy)
+    guarantees = (Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE)
+    if worker.guarantee not in guarantees:
+        yield Fault(
+            f"{_label(worker)}: guarantee is {worker.guarantee!r}",
+            "Guarantee.AT_LEAST_ONCE or Guarantee.EXACTLY_ONCE",
+        )
     for name in ("version", "group"):
         text = getattr(worker, name)
         if not is_a(text, str):

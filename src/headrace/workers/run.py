@@ -115,6 +115,7 @@ class WorkerStanding:
     Attributes:
         worker: its name.
         topics: that it reads, its retry topics included.
+        guarantee: what a crash may do to what it sends.
         group: its consumer group, with its members; they read its retry topics in another.
         lag_records: offsets from what is committed to the end of its partitions.
         lag_seconds: age of the first record that is not committed; 0 without a lag.
@@ -124,6 +125,7 @@ class WorkerStanding:
 
     worker: str
     topics: tuple[str, ...]
+    guarantee: str
     group: ConsumerGroup
     lag_records: int
     lag_seconds: float
@@ -165,6 +167,7 @@ def _standing(config: ClientConfig, own: ClientConfig, worker: Worker) -> Worker
     return WorkerStanding(
         worker.name,
         topics,
+        worker.guarantee.value,
         describe_group(config, worker.consumer_group),
         sum(marks[partition][1] - at for partition, at in behind.items()),
         round(seconds_since(oldest_ms), 1),

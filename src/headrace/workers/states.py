@@ -15,6 +15,7 @@ class PauseReason(enum.StrEnum):
     LANE = "lane"
     BUDGET = "budget"
     REQUESTED = "requested"
+    TRANSACTION = "transaction"
 
 
 class LaneState(enum.StrEnum):

@@ -60,11 +60,19 @@ class ResetResult:
 
 @view.register
 def _standings(result: WorkerStandings, screen: Screen) -> None:
-    workers = table("worker", "topics", "group", "members", "lag", "behind s", "paused")
+    workers = table(
+        "worker", "topics", "guarantee", "group", "members", "lag", "behind s", "paused"
+    )
     for standing in result.workers:
         group = standing.group
         members = ", ".join(member.name for member in group.members)
-        cells = (standing.worker, ", ".join(standing.topics), group.state, members)
+        cells = (
+            standing.worker,
+            ", ".join(standing.topics),
+            standing.guarantee,
+            group.state,
+            members,
+        )
         lag, behind = f"{standing.lag_records:,}", f"{standing.lag_seconds:,.0f}"
         paused = escape(", ".join(standing.paused_partitions))
         workers.add_row(*map(escape, cells), lag, behind, paused)

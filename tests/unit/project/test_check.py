@@ -956,6 +956,15 @@ def test_a_worker_reads_at_a_site_that_is_there(problems, site, message):
     assert message in problem
 
 
+def test_a_worker_that_is_exactly_once_reads_at_the_projects_own_site(problems, write):
+    body = "from headrace import Guarantee\n" + SITED.replace("site", "guarantee={}, site")
+    more = "[sites.waw.kafka]\n"
+    [(_, problem)] = problems(body.format("Guarantee.EXACTLY_ONCE", "waw"), more=more)
+    assert "worker 'bidder' is exactly once and reads at site 'waw'" in problem
+    assert write(body.format("Guarantee.EXACTLY_ONCE", "central"), more=more)
+    assert write(body.format("Guarantee.AT_LEAST_ONCE", "waw"), more=more)
+
+
 @pytest.mark.parametrize(("site", "topics"), [("", {"clicks"}), ("waw", set())])
 def test_apply_creates_no_dead_letters_for_a_worker_that_reads_elsewhere(write, site, topics):
     project = write(SITED.format(site), more="[sites.waw.kafka]\n")

@@ -35,6 +35,7 @@ PROGRESS = WorkerStatus(
 STANDING = WorkerStanding(
     "enrich",
     ("clicks",),
+    "at least once",
     ConsumerGroup("stable", (Member("127.0.0.1", "", 4),)),
     2000,
     9.5,
@@ -117,7 +118,7 @@ def test_check_and_plan_name_workers(folder):
     assert found["workers"] == ["enrich"]
     assert "1 worker(s)" in run("check", "--project", str(folder)).stdout
     plan = run("plan", "--project", str(folder)).stdout
-    assert "enrich (clicks): worker, 8 lane(s) over 1 partition(s)" in plan
+    assert "enrich (clicks, at least once): worker, 8 lane(s) over 1 partition(s)" in plan
 
 
 def test_status_shows_instances(folder):
@@ -140,7 +141,7 @@ def test_without_a_broker_the_way_out_is_shown(folder):
     [
         (
             WorkerStandings((STANDING,)),
-            "enrich  clicks  stable  127.0.0.1  2,000  10        clicks/1",
+            "enrich  clicks  at least once  stable  127.0.0.1  2,000  10        clicks/1",
             {},
         ),
         (

@@ -92,7 +92,7 @@ def test_a_retry_is_sent_for_its_own_record():
         begun_meanwhile = Call()
         CURRENT.set(begun_meanwhile)
         assert await Failures(worker, None, sending).end(late, OSError("not written")) == "retried"
-        assert sent_for == [late]
+        assert sent_for == [late.outcome]
         assert CURRENT.get() is begun_meanwhile
 
     asyncio.run(run())

@@ -11,7 +11,7 @@ from tests.waiting import LIMIT_SECONDS, until
 from headrace.errors import LifespanEndedError, TaskTimeoutError
 from headrace.kafka.group.subscription import Membership
 from headrace.model import Topic
-from headrace.workers import Worker, WorkerTask, instance
+from headrace.workers import Worker, WorkerTask, output
 from headrace.workers.instance import RunningInstance
 from headrace.workers.lifespan import SharedResources
 from headrace.workers.timing import WorkerTiming
@@ -52,7 +52,7 @@ def test_an_instance_enters_before_it_joins_and_leaves_after_it_left_its_group(m
         await running.read()
         assert await running.close(None) is None
 
-    monkeypatch.setattr(instance, "GroupConsumer", Group(steps))
+    monkeypatch.setattr(output, "GroupConsumer", Group(steps))
     asyncio.run(run())
     assert steps == ["entered", "joined", "left the group", "left"]
 
@@ -112,7 +112,7 @@ def test_a_lifespan_that_ends_while_the_instance_runs_ends_the_instance(
             await asyncio.wait_for(running.read(), LIMIT_SECONDS)
         assert isinstance(await running.close(None), expected)
 
-    monkeypatch.setattr(instance, "GroupConsumer", Group([]))
+    monkeypatch.setattr(output, "GroupConsumer", Group([]))
     asyncio.run(run())
 
 
@@ -150,5 +150,5 @@ def test_an_error_that_is_false_when_the_lifespan_is_left_is_why_the_instance_fa
         await running.read()
         assert isinstance(await running.close(None), EmptyError)
 
-    monkeypatch.setattr(instance, "GroupConsumer", Group([]))
+    monkeypatch.setattr(output, "GroupConsumer", Group([]))
     asyncio.run(run())

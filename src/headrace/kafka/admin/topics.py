@@ -192,6 +192,17 @@ def compacted(config: ClientConfig, topics: Sequence[str]) -> set[str]:
     return {name for name, (config, _) in configs.items() if "compact" in config["cleanup.policy"]}
 
 
+def topic_settings(config: ClientConfig, topic: str) -> dict[str, str]:
+    """Returns the settings of a topic, which exists, with the defaults of the brokers.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    [(settings, _)] = _describe_configs(config, [topic]).values()
+    return settings
+
+
 def delete_retention_ms(config: ClientConfig, topic: str) -> int | None:
     """Returns how long compaction leaves tombstones in a topic, which exists; None: it has none.
 
@@ -199,7 +210,7 @@ def delete_retention_ms(config: ClientConfig, topic: str) -> int | None:
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
     """
-    [(settings, _)] = _describe_configs(config, [topic]).values()
+    settings = topic_settings(config, topic)
     is_compacted = "compact" in settings["cleanup.policy"]
     return int(settings["delete.retention.ms"]) if is_compacted else None
 

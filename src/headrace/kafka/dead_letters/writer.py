@@ -127,7 +127,7 @@ class DeadLetterWriter:
         """
         failures = send_each(self._config, self._records(letters, ids))
         rejected = {
-            index: _without_headers(letters[index], error)
+            index: without_headers(letters[index], error)
             for index, error in failures.items()
             if isinstance(error, RecordRejectedError)
         }
@@ -190,7 +190,7 @@ def _topic_ids(config: ClientConfig, letters: Iterable[DeadLetter]) -> Mapping[s
     return ids
 
 
-def _without_headers(letter: DeadLetter, error: Exception) -> DeadLetter:
+def without_headers(letter: DeadLetter, error: Exception) -> DeadLetter:
     """Leaves out what Kafka may have rejected the letter for: the record's headers, a long detail.
 
     Its key and value are kept: without them a replay would write another record.

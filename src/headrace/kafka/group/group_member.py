@@ -50,6 +50,20 @@ class NoMemberError(Exception):
     """The group does not count this client as a member any more."""
 
 
+def member_metadata(consumer: confluent_kafka.Consumer) -> Any:
+    """Returns what a transaction says of a member of a group, as it is now.
+
+    Raises:
+        NoMemberError: if it is none any more. A transaction that names no member is not refused:
+            brokers take it for one of a client from before KIP-447.
+    """
+    metadata = consumer.consumer_group_metadata()
+    # Afterwards: an evicted member has no id until the next poll, which gives it another one.
+    if not consumer.memberid():
+        raise NoMemberError("its partitions went to other members")
+    return metadata
+
+
 class GroupMember:
     """One member. Used on one thread; the callbacks are called within :meth:`poll` and ``close``.
 
@@ -85,14 +99,9 @@ class GroupMember:
         """Returns what a transaction says of this member, as it is now.
 
         Raises:
-            NoMemberError: if it is none any more. A transaction that names no member is not
-                refused: brokers take it for one of a client from before KIP-447.
+            NoMemberError: if it is none any more.
         """
-        metadata = self._consumer.consumer_group_metadata()
-        # Afterwards: an evicted member has no id until the next poll, which gives it another one.
-        if not self._consumer.memberid():
-            raise NoMemberError("its partitions went to other members")
-        return metadata
+        return member_metadata(self._consumer)
 
     def poll(self) -> None:
         """Takes part in rebalances; to be called every second or so.

@@ -22,6 +22,7 @@ from headrace.kafka.client.clients import ClientConfig, non_producer_settings, r
 from headrace.kafka.client.lost_brokers import IdleCheck
 from headrace.kafka.client.partitions import client_partition, client_partitions, partition_of
 from headrace.kafka.group.commits import Answered, Commits, OffsetCommit
+from headrace.kafka.group.group_member import member_metadata
 from headrace.kafka.group.groups import leave_group
 from headrace.kafka.group.start_positions import StartPosition, StartPositions
 from headrace.kafka.read.log_cuts import Seen, cut_offset, seek_and_compare
@@ -242,6 +243,14 @@ class Subscription:
             self._commits.send(self._consumer, commits, answered)
         except KafkaException as error:
             raise self._named(error.args[0]) from error
+
+    def member_metadata(self) -> Any:
+        """Returns what a transaction says of this member, as it is now.
+
+        Raises:
+            NoMemberError: if it is none, or none any more.
+        """
+        return member_metadata(self._consumer)
 
     def is_joining(self) -> bool:
         """Returns whether a request to join is on its way.

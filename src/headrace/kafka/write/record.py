@@ -10,6 +10,7 @@ import msgspec
 from headrace.kafka.client.headers import Headers
 
 _POLL_SECONDS = 0.1
+_OVERHEAD_BYTES = 100  # of lengths, time and offset, in a batch of one
 
 
 class ProducerRecord(msgspec.Struct, frozen=True, gc=False):
@@ -20,6 +21,14 @@ class ProducerRecord(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     headers: Headers
     partition: int = -1
+
+
+def weight_of(record: ProducerRecord) -> int:
+    """Returns the bytes of a record's key, value and headers, and about those of the rest."""
+    size = _OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += len(name) + len(value or b"")
+    return size
 
 
 def until_taken(

@@ -218,12 +218,21 @@ class TransactionalProducer(TransactionWriter):
         config: ClientConfig,
         transactional_id: str,
         on_wait: Callable[[], None] = lambda: None,
+        *,
+        seconds: int = TRANSACTION_SECONDS,
     ) -> None:
         tuning = {"transactional.id": transactional_id, "linger.ms": "5"}
-        super().__init__(config, tuning, TRANSACTION_SECONDS, on_wait)
+        super().__init__(config, tuning, seconds, on_wait)
 
-    def send(self, records: Iterable[ProducerRecord]) -> None:
+    def send(
+        self,
+        records: Iterable[ProducerRecord],
+        offsets: Sequence[confluent_kafka.TopicPartition] = (),
+        group: Any = None,
+    ) -> None:
         """Writes all records in one transaction; returns when it is committed.
+
+        Offsets of a group are committed with it, as of :meth:`commit`.
 
         Raises:
             TransactionUnsettledError: if it may have been committed or not.
@@ -241,7 +250,7 @@ class TransactionalProducer(TransactionWriter):
                 poll(0)
         except KafkaException as error:
             raise self._failed(self._aborted(error.args[0])) from error
-        self.commit()
+        self.commit(offsets, group)
 
     def _named(self, cause: KafkaError) -> Exception:
         return self._failed(self._aborted(cause) if cause.txn_requires_abort() else cause)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -30,12 +30,12 @@ from headrace.operations.measuring.rounds import MeasureOptions, OnStep
 from headrace.operations.measuring.sample import sample_of, used
 from headrace.operations.measuring.scratch import Filler, scratch_group, scratch_topics
 from headrace.operations.measuring.user_time import UserClock, timed
-from headrace.project.services import broker_config
 from headrace.runtime.error_text import error_text
 from headrace.runtime.process_tree import Watch
 from headrace.settings import Settings
 from headrace.workers import Skip, Worker, WorkerInstance
-from headrace.workers.lanes.sender import ProducerRecord, Sender, Sent
+from headrace.workers.output import MakeOutput, WorkerOutput, output_of
+from headrace.workers.run import source_config
 from headrace.workers.schemas import with_schemas
 from headrace.workers.tasks.function_task import FunctionFactory
 from headrace.workers.tasks.task import Headers
@@ -62,20 +62,31 @@ class _Counted:
     bytes: int = 0
 
 
-class _ScratchSender(Sender):
-    """Sends to one topic, whatever a task names, and counts."""
+def _counted_output(scratch: str, counted: _Counted) -> MakeOutput:
+    """Returns what makes the output of an instance: to one topic, whatever a task names."""
+    counting = threading.Lock()
 
-    def __init__(
-        self, config: ClientConfig, timing: WorkerTiming, topic: str, counted: _Counted
-    ) -> None:
-        super().__init__(config, timing)
-        self._topic, self._counted = topic, counted
+    def make(
+        worker: Worker, config: ClientConfig, source: ClientConfig, timing: WorkerTiming
+    ) -> WorkerOutput:
+        output = output_of(worker, config, source, timing)
 
-    def enqueue(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:
-        _, value, key, _ = record
-        super().enqueue((self._topic, value, key, -1), headers, sent)
-        self._counted.records += 1
-        self._counted.bytes += len(value or b"") + len(key or b"")
+        def send(
+            topic: str,  # noqa: ARG001 - the scratch topic is it for all
+            value: bytes | None,
+            *,
+            key: bytes | None = None,
+            headers: Headers = (),
+            partition: int = -1,  # noqa: ARG001 - the topic has one
+        ) -> Awaitable[None]:
+            with counting:
+                counted.records += 1
+                counted.bytes += len(value or b"") + len(key or b"")
+            return output.send(scratch, value, key=key, headers=headers)
+
+        return replace(output, send=send)
+
+    return make
 
 
 @dataclass
@@ -214,7 +225,7 @@ def measure_worker(
         BrokerUnreachableError: if the brokers do not answer.
         HeadraceError: why the instance ended.
     """
-    config = broker_config(settings)
+    config = source_config(settings, worker)
     samples = {
         topic.name: sample_of(config, settings, topic, options.records, options.file)
         for topic in worker.topics
@@ -232,7 +243,7 @@ def measure_worker(
             isolated,
             config,
             membership=Membership(group),
-            make_sender=functools.partial(_ScratchSender, topic=sent_to.name, counted=counted),
+            make_output=_counted_output(sent_to.name, counted),
         )
         rounds, user = _run(
             _Measurement(isolated, instance, filler, watch, options, on_step, counted, clock)

@@ -97,6 +97,7 @@ class WorkerRoute:
         partitions: number of their partitions, as declared.
         lanes: number of records that all instances together process at a time, at most.
         on_failure: a phrase that says what happens to a record that failed.
+        guarantee: what a crash may do to what it sends.
         site: whose cluster has the topics; empty: the project's own.
     """
 
@@ -105,6 +106,7 @@ class WorkerRoute:
     partitions: int
     lanes: int
     on_failure: str
+    guarantee: str
     site: str = ""
 
 
@@ -293,8 +295,10 @@ def _workers(project: LoadedProject) -> tuple[WorkerRoute, ...]:
         ]
         lanes = sum(map(worker.partitioner.count, partitions))
         topics, policy = tuple(topic.name for topic in worker.topics), _policy(worker.on_failure)
-        route = WorkerRoute(worker.name, topics, len(partitions), lanes, policy, worker.site)
-        routes.append(route)
+        guarantee = worker.guarantee.value
+        routes.append(
+            WorkerRoute(worker.name, topics, len(partitions), lanes, policy, guarantee, worker.site)
+        )
     return tuple(routes)
 
 

@@ -80,6 +80,7 @@ def _routes(plan: Plan, screen: Screen) -> None:
         lanes = f"worker, {worker.lanes} lane(s) over {worker.partitions} partition(s)"
         site = f" at {worker.site}" if worker.site else ""
         name, topics = escape(worker.worker), escape(_listed(worker.topics) + site)
+        topics += f", {worker.guarantee}"
         screen.line(f"  [bold]{name}[/] ({topics}): {lanes}; on failure {worker.on_failure}")
     for clients in plan.clients:
         tables = {

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from headrace.errors import ExtraMissingError, QueryChangedError, ServerStartError, SinkError
+from headrace.model import Guarantee
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.start.checkpoint import Checkpoint, CheckpointFolder, checkpoint_root
 from headrace.pipelines.start.query_record import described_transforms, difference_of, read_query
 from headrace.project.services import lake_uri
 from headrace.runtime.extras import require_extra
 from headrace.settings import Settings
-from headrace.sinks.api import Guarantee
 
 
 @dataclass(frozen=True)

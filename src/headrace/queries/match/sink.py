@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import SinkError
-from headrace.model import Metadata
+from headrace.model import Guarantee, Metadata
 from headrace.model.fault import Fault, is_a
 from headrace.queries.declaration import StandingQueries
 from headrace.sinks.api import (
     DeclaredRows,
-    Guarantee,
     PositionStore,
     Sink,
     SinkContext,

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.model import FieldType
+from headrace.model import FieldType, Guarantee
 from headrace.model.fault import Fault, are_texts, is_a
 from headrace.sinks.api import (
     BatchPace,
     DeclaredRows,
-    Guarantee,
     PositionStore,
     Provisionable,
     Sink,

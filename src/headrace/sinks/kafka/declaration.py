@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import SinkError, TableMismatchError
-from headrace.model import Metadata, Registered, Topic
+from headrace.model import Guarantee, Metadata, Registered, Topic
 from headrace.model.fault import Fault, is_a
 from headrace.sinks.api import (
     DeclaredRows,
-    Guarantee,
     PositionStore,
     Reprocessable,
     Sink,

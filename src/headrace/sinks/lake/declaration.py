@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.model import EventSchema, FieldType, Metadata
+from headrace.model import EventSchema, FieldType, Guarantee, Metadata
 from headrace.model.fault import Fault, are_texts, at_least, is_a
 from headrace.model.name import NAME, NAME_WORDS
 from headrace.model.partition_value import RESCUED_COLUMN
@@ -15,7 +15,6 @@ from headrace.sinks.api import (
     Compactable,
     CompactionResult,
     DeclaredRows,
-    Guarantee,
     PositionStore,
     Provisionable,
     Readable,

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import TableMismatchError
-from headrace.model import FieldType, Metadata
+from headrace.model import FieldType, Guarantee, Metadata
 from headrace.model.fault import Fault, are_texts, is_a, lists_as_tuples
 from headrace.sinks.api import (
     DeclaredRows,
-    Guarantee,
     Provisionable,
     Reprocessable,
     Sink,

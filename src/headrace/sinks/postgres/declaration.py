@@ -6,12 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.model import FieldType
+from headrace.model import FieldType, Guarantee
 from headrace.model.fault import Fault, is_a
 from headrace.sinks.api import (
     DELETED,
     DeclaredRows,
-    Guarantee,
     OnNull,
     PositionStore,
     Recountable,

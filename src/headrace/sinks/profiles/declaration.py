@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import ProfileStoreError
 from headrace.metrics import Metric
+from headrace.model import Guarantee
 from headrace.model.fault import Fault
 from headrace.settings import Secret
 from headrace.sinks.api import (
     DeclaredRows,
-    Guarantee,
     OnNull,
     Reprocessable,
     Sink,

@@ -100,7 +100,7 @@ class GroupConsumer:
         Raises:
             HeadraceError, KafkaException: as :meth:`take` and :meth:`commit`.
         """
-        interval = self._context.worker.commit_every.total_seconds()
+        interval = self._context.worker.commit_interval.total_seconds()
         commit_at = self._loop.time() + interval
         while not stopping.is_set():
             await self._put(await self.take())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from headrace.workers.declaration import Worker
 from headrace.workers.failures.failure_log import FailureLog, raised_at
 from headrace.workers.failures.limit import OriginBlocks, ReadWindows
 from headrace.workers.lanes.assigned_partition import AssignedPartition
-from headrace.workers.lanes.attempt import CURRENT, RecordAttempt
+from headrace.workers.lanes.attempt import CURRENT, OwnCall, RecordAttempt
 from headrace.workers.tasks.policy import DeadLetters, RetryTopics, Skip, Stop, ending, retry_delay
 from headrace.workers.tasks.retry_topics import retry_headers, retry_topic
 from headrace.workers.tasks.task import Send, WorkerRecord
@@ -104,7 +105,8 @@ class Failures:
         # First: the record that exceeds the limit gets no letter, and a restart reads it first.
         if self._limit is not None:
             self._limit.reject(attempt, f"{record}: {_detail(error)}")
-        await self._letters.write(_letter(attempt, error))
+        with _sending_for(attempt):
+            await self._letters.write(_letter(attempt, error))
         return "dead_letters"
 
     async def _retry_later(
@@ -116,11 +118,8 @@ class Failures:
         topic = retry_topic(self._worker.name, record.topic, record.attempt)
         headers += attempt.replay
         # A crash before the send is confirmed repeats the record; one after it may leave two.
-        current = CURRENT.set(attempt)  # else it might belong to a record that started meanwhile
-        try:
+        with _sending_for(attempt):
             sent = self._send(topic, record.value, key=record.key, headers=headers)
-        finally:
-            CURRENT.reset(current)
         await sent
 
 
@@ -130,6 +129,20 @@ def _limit(worker: Worker) -> ReadWindows | OriginBlocks | None:
         return None
     rules = DeadLetterRules("worker", worker.name, end.limit)
     return OriginBlocks(rules) if isinstance(worker.on_failure, RetryTopics) else ReadWindows(rules)
+
+
+@contextlib.contextmanager
+def _sending_for(attempt: RecordAttempt) -> Iterator[None]:
+    """Sends of the block are of the attempt's outcome: those of its task may be dropped.
+
+    Else they might belong to a record that started meanwhile.
+    """
+    attempt.outcome = OwnCall("on_failure")
+    current = CURRENT.set(attempt.outcome)
+    try:
+        yield
+    finally:
+        CURRENT.reset(current)
 
 
 def _stopping(attempt: RecordAttempt, error: BaseException) -> Exception:

@@ -17,6 +17,7 @@ from headrace.kafka.dead_letters.replayed import PartitionId
 from headrace.kafka.group.commits import OffsetCommit
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.read.log_cuts import Seen
+from headrace.kafka.write.record import ProducerRecord
 from headrace.runtime.error_text import bounded_text, error_text
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.offsets import (
@@ -44,6 +45,8 @@ class AssignedPartition:
         paused_for: why its records wait in Kafka; empty: they do not.
         times: of the records read.
         committed: the offset that was committed last.
+        held: what was sent for records that are done, and waits for a transaction.
+        held_bytes: of that, about.
         seen: an offset, and the epoch of a leader that had all before it: the last record's, or
             later the end's; until all is read that was done before a restart, the committed one.
     """
@@ -54,6 +57,8 @@ class AssignedPartition:
         self.bytes = 0
         self.full_lanes: set[Lane] = set()
         self.paused_for: set[str] = set()
+        self.held: list[ProducerRecord] = []
+        self.held_bytes = 0
         self.times = TimestampIndex()
         self.committed = start.position
         self.is_resumed = bool(start.metadata)
@@ -156,6 +161,23 @@ class AssignedPartition:
         metadata, offset = self._offsets.metadata(self.topic_id, max_bytes), self.committable
         epoch = self.seen.epoch if offset <= self.seen.offset else -1
         return OffsetCommit(self.partition, offset, metadata, epoch)
+
+    def commit_whole(self, max_bytes: int) -> OffsetCommit | None:
+        """Returns what to commit with all that is held; ``None``: nothing has changed.
+
+        Also ``None`` where ``max_bytes`` of metadata can't say what is done beyond the offset:
+        :attr:`is_changed` stays true. A crash would repeat records whose sends are written.
+        """
+        commit = self.commit(max_bytes)
+        if commit is not None and not self._offsets.is_whole(commit.metadata):
+            self._changed = True
+            return None
+        return commit
+
+    def hold(self, records: list[ProducerRecord]) -> None:
+        """Keeps what was sent for a record that is done."""
+        self.held += records
+        self._changed = True
 
     def see_end(self, end: Seen) -> None:
         """Notes the end of the log, as its leader reports it.

@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from headrace.errors import WrongOffsetError
+from headrace.errors import WorkerStateError, WrongOffsetError
+from headrace.kafka.write.record import ProducerRecord
 from headrace.runtime.error_text import is_error
 from headrace.workers.tasks.record import ConsumedRecord
 
@@ -29,10 +30,12 @@ class Sends:
         error: why something was not written; ``None``: nothing has failed so far.
     """
 
-    __slots__ = ("_added", "_confirmed", "_when_confirmed", "error")
+    __slots__ = ("_added", "_confirmed", "_has_ended", "_held", "_when_confirmed", "error")
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
+        self._held: list[ProducerRecord] = []
+        self._has_ended = False
         self._added: list[None] = []  # its append is atomic, and the sum of an int is not
         self._confirmed = 0
         self._when_confirmed: Callable[[], None] | None = None
@@ -45,6 +48,29 @@ class Sends:
     def add(self) -> None:
         """Counts a send that starts now."""
         self._added.append(None)
+
+    def check_open(self, topic: str) -> None:
+        """Checks that a record to ``topic`` can still be held. On any thread.
+
+        Raises:
+            WorkerStateError: if the call has ended: the record would be in no transaction.
+        """
+        if self._has_ended:
+            raise WorkerStateError(
+                f"sent to topic {topic} after the record that it was sent for was done or had "
+                "failed: with EXACTLY_ONCE it would be in no transaction"
+            )
+
+    def hold(self, record: ProducerRecord) -> None:
+        """Keeps a record for the transaction of the call, unless that has failed meanwhile."""
+        if not self._has_ended:
+            self._held.append(record)
+
+    def take_held(self) -> list[ProducerRecord]:
+        """Returns what it holds, in the order of the sends, and takes no more."""
+        self._has_ended = True
+        held, self._held = self._held, []
+        return held
 
     def confirm(self, error: BaseException | None) -> None:
         """Counts a send that was acknowledged, or that failed."""
@@ -118,6 +144,8 @@ class RecordAttempt(Call):
 
     Attributes:
         record: with the number of the attempt.
+        outcome: what its policy sends for it when it has failed; ``None``: its policy has sent
+            nothing.
         offset: where it was read.
         due_ms: its turn does not come before, milliseconds since 1970.
         weight: bytes that it takes.
@@ -136,6 +164,7 @@ class RecordAttempt(Call):
         "first_failed_ms",
         "is_given_up",
         "offset",
+        "outcome",
         "record",
         "replay",
         "weight",
@@ -149,6 +178,7 @@ class RecordAttempt(Call):
         self.error: BaseException | None = received.error
         self.started = self.expired_at = 0.0
         self.sends = None
+        self.outcome: Call | None = None
         self.is_given_up = self._ended = False
         self._report = self._on_report = on_report
 
@@ -170,6 +200,16 @@ class RecordAttempt(Call):
         if not is_error(error, BaseException):
             raise TypeError(f"on_failure takes an exception, not {error!r}")
         self._end(error)
+
+    def end_sends(self) -> list[ProducerRecord]:
+        """Returns what a transaction must write of it, now that it is done.
+
+        What its task sent in an attempt that failed is left out.
+        """
+        own = self.sending().take_held()
+        if not self.is_given_up:
+            return own
+        return [] if self.outcome is None else self.outcome.sending().take_held()
 
     def abandon(self) -> bool:
         """Ignores its observer from now on; returns ``False`` if its end was reported before."""

@@ -125,6 +125,23 @@ class Backpressure:
         if self._is_full:
             self._check_budget()
 
+    def on_held(self, assignment: AssignedPartition, weight: int) -> None:
+        """Counts what was sent for a record that is done, and waits for a transaction."""
+        self._budget.used += weight
+        assignment.bytes += weight
+
+    def on_released(self, assignment: AssignedPartition, weight: int) -> None:
+        """Counts what a transaction has written."""
+        self._budget.used -= weight
+        assignment.bytes -= weight
+        if self._is_full:
+            self._check_budget()
+
+    def set_uncommittable(self, assignment: AssignedPartition, *, is_now: bool) -> None:
+        """Pauses a partition while no commit can say which of its records are done."""
+        act = self._pause_for if is_now else self._resume_from
+        act([assignment], PauseReason.TRANSACTION)
+
     def set_requested(self, partitions: Iterable[TopicPartition]) -> None:
         """Pauses exactly these partitions on request."""
         self._requested = set(partitions)

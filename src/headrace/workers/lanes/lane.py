@@ -69,6 +69,7 @@ class Lane:
         subpartition: whose records these are.
         bytes: of the records that wait or are in process.
         state: see :class:`LaneState`.
+        on_own_call: called when ``init``, ``punctuate`` or ``close`` has ended without an error.
         max_unconfirmed: records whose sends are not confirmed: bounds memory, and what a restart
             repeats.
     """
@@ -93,6 +94,7 @@ class Lane:
         self._punctuate_at: datetime | None = None
         self._lost: Call | None = None
         self._paused = self._is_cut_off = False
+        self.on_own_call: Callable[[Call], None] | None = None
         self._steps = 0
         self._draining = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -418,6 +420,8 @@ class Lane:
         if error is not None:
             raise ProcessingFailedError(self._raised(own, error)) from error
         await own.confirm_sends()
+        if self.on_own_call is not None:
+            self.on_own_call(own)
 
     async def _close(self, *, is_initialised: bool) -> None:
         try:

@@ -147,6 +147,12 @@ class PartitionOffsets:
             return ""
         return head + _written(self._committable, self._done, max_bytes - len(head))
 
+    def is_whole(self, metadata: str) -> bool:
+        """Whether metadata of this offset says all that is done beyond it."""
+        return not len(self._done) or (
+            read_metadata(self._committable, metadata).done == tuple(self._done)
+        )
+
     def _is_done(self, offset: int) -> bool:
         return offset < self._committable or offset in self._done
 

@@ -11,10 +11,11 @@ from headrace.kafka.dead_letters.replayed import is_for
 from headrace.kafka.group.commits import OffsetCommit
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.group.subscription import Pauses
+from headrace.kafka.write.record import ProducerRecord, weight_of
 from headrace.model import TopicPartition
 from headrace.runtime.error_text import bounded_text, error_text
 from headrace.workers.lanes.assigned_partition import AssignedPartition, check_topic
-from headrace.workers.lanes.attempt import RecordAttempt
+from headrace.workers.lanes.attempt import Call, RecordAttempt
 from headrace.workers.lanes.backpressure import Backpressure, Budget
 from headrace.workers.lanes.batch_lane import BatchLane
 from headrace.workers.lanes.bound_task import bind
@@ -34,13 +35,19 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
     Attributes:
         metadata_bytes: that brokers take with a commit.
         pauses: those of them that are not read for now.
+        publish: called with what was sent for a record that is done, or by a call of the task's
+            own; ``None``: producers have written that already.
     """
+
+    publish: Callable[[AssignedPartition, list[ProducerRecord]], None] | None = None
 
     def __init__(self, context: LaneContext) -> None:
         self._worker, self._context = context.worker, context
         self._by_partition: dict[TopicPartition, AssignedPartition] = {}
         self._topic_ids: dict[str, str] = {}
         self._origins = retry_topics(context.worker)
+        if context.worker.is_exactly_once:
+            self.publish = self.hold
         self.metadata_bytes = METADATA_BYTES
         self.blocked = context.blocked
         self.pauses = Pauses()
@@ -128,10 +135,28 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         assignment.finish(attempt.offset)
         self.backpressure.on_completed(assignment, lane, attempt.weight)
         self._context.counts["processed"] += 1
+        if self.publish is not None:
+            self.publish(assignment, attempt.end_sends())
         if not attempt.is_given_up:
             self._context.failures.succeeded(attempt)
         if self.blocked.lanes:
             self.blocked.recheck()
+
+    def hold(self, assignment: AssignedPartition, records: list[ProducerRecord]) -> None:
+        """Keeps records for the next transaction of a partition."""
+        if records:
+            assignment.hold(records)
+            weight = sum(map(weight_of, records))
+            assignment.held_bytes += weight
+            self.backpressure.on_held(assignment, weight)
+
+    def release(self, assignment: AssignedPartition, count: int) -> None:
+        """Forgets the first records that a partition holds: a transaction has written them."""
+        written, assignment.held = assignment.held[:count], assignment.held[count:]
+        weight = sum(map(weight_of, written))
+        assignment.held_bytes -= weight
+        if self._by_partition.get(assignment.partition) is assignment:
+            self.backpressure.on_released(assignment, weight)
 
     def _leave_out(
         self, assignment: AssignedPartition, record: ConsumedRecord, metric: str, *, is_new: bool
@@ -158,12 +183,19 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         if bound.process_batch is not None:
             kind = functools.partial(BatchLane, process_batch=bound.process_batch)
         partition = assignment.partition
-        return kind(
+        lane = kind(
             WorkerSubpartition(partition.topic, partition.partition, index),
             bound,
             self._context,
             functools.partial(self.finished, assignment),
         )
+        if self.publish is not None:
+            lane.on_own_call = functools.partial(self._own_call_ended, assignment)
+        return lane
+
+    def _own_call_ended(self, assignment: AssignedPartition, call: Call) -> None:
+        if self.publish is not None and call.sends is not None:
+            self.publish(assignment, call.sends.take_held())
 
 
 async def _drain(assignments: Iterable[AssignedPartition], seconds: float) -> None:

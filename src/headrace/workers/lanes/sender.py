@@ -29,12 +29,15 @@ class Sent:
     """A sent record. Awaiting it waits for all in-sync replicas, and raises what failed.
 
     No future is made where nothing awaits it: most tasks leave the waiting to the record's end.
+
+    Attributes:
+        sends: of the call that sent it; ``None``: none did.
     """
 
-    __slots__ = ("_error", "_is_there", "_loop", "_sends", "_waiters")
+    __slots__ = ("_error", "_is_there", "_loop", "_waiters", "sends")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sends: Sends | None) -> None:
-        self._loop, self._sends = loop, sends
+        self._loop, self.sends = loop, sends
         self._error: BaseException | None = None
         self._is_there = False
         self._waiters: list[asyncio.Future[None]] = []
@@ -57,8 +60,8 @@ class Sent:
         if self._is_there:
             return
         self._is_there, self._error = True, error
-        if self._sends is not None:
-            self._sends.confirm(error)
+        if self.sends is not None:
+            self.sends.confirm(error)
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

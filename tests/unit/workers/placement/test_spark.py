@@ -32,6 +32,7 @@ INSTANCE = WorkerStatus(
 STANDING = WorkerStanding(
     "enrich",
     ("clicks",),
+    "at least once",
     ConsumerGroup("stable", ()),
     2000,
     9.5,

@@ -9,13 +9,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import TableMismatchError
-from headrace.model import FieldType
+from headrace.model import FieldType, Guarantee
 from headrace.model.fault import Fault, is_a
 from headrace.runtime.extras import require_extra
 from headrace.sinks.api import (
     CountsEvents,
     DeclaredRows,
-    Guarantee,
     PositionStore,
     Sink,
     SinkContext,

@@ -1,0 +1,295 @@
+"""A consumer that commits offsets with what was sent for their records."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.client.partitions import client_partition
+from headrace.kafka.group.commits import OffsetCommit
+from headrace.kafka.group.group_member import NoMemberError
+from headrace.kafka.group.groups import offset_metadata_bytes
+from headrace.kafka.group.subscription import Membership, Taken
+from headrace.kafka.write.record import ProducerRecord
+from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
+from headrace.model import TopicPartition
+from headrace.workers.consumer_group.group_consumer import GroupConsumer
+from headrace.workers.exactly_once.transactions import Transactions
+from headrace.workers.lanes.assigned_partition import AssignedPartition
+from headrace.workers.lanes.context import LaneContext
+from headrace.workers.lanes.partition_set import PartitionSet
+
+MAX_HELD_BYTES = 16 * 2**20
+"""More is written at once, before ``commit_every``: brokers take so much within seconds."""
+
+_LOG = logging.getLogger("headrace.workers")
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What a transaction has of a partition."""
+
+    assigned: AssignedPartition
+    commit: OffsetCommit
+    records: tuple[ProducerRecord, ...]
+
+
+class ExactlyOnceConsumer(GroupConsumer):
+    """Reads as every consumer of a worker, and commits in transactions.
+
+    On the event loop, but for the consumer's thread and the one that waits for a transaction. The
+    contract is the docstring of :mod:`headrace.workers.exactly_once`.
+
+    Args:
+        batch_bytes: the size of a batch that all topics take that tasks have sent to.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        membership: Membership,
+        context: LaneContext,
+        assignments: PartitionSet,
+        batch_bytes: Callable[[], int],
+    ) -> None:
+        self._member: Any = None
+        super().__init__(config, membership, context, assignments)
+        self._transactions = Transactions(config, membership.group, batch_bytes)
+        self._transaction: asyncio.Task[None] | None = None
+        self._is_unsettled = self._is_closing = self._has_left = self._has_limit = False
+        self._uncommittable: set[AssignedPartition] = set()
+
+    async def take(self) -> Taken:
+        """Returns records, as every consumer; starts over after a transaction without an answer."""
+        if self._is_unsettled and not self._is_closing:
+            await self._start_over()
+            return Taken([], [])
+        taken = await super().take()
+        if sum(assigned.held_bytes for assigned in self._own()) > MAX_HELD_BYTES:
+            self._is_commit_due = True
+        return taken
+
+    async def commit(self) -> None:
+        """Starts a transaction of all that is done, unless one is on its way.
+
+        Raises:
+            HeadraceError: why the last one was refused, if that is not for a rebalance.
+        """
+        if self._is_running():
+            return
+        if self._transaction is not None:
+            ended, self._transaction = self._transaction, None
+            ended.result()
+        self._is_commit_due = False
+        if self._is_unsettled or not any(assigned.is_changed for assigned in self._own()):
+            return
+        if not await self._knows_limit():
+            return
+        member = await self._on_consumer(self._member_metadata)
+        # Looked at after that: a partition that was lost since is refused with this generation.
+        parts = self._parts(self._own())
+        if member is not None and parts:
+            self._transaction = self._loop.create_task(self._write(parts, member))
+
+    def begin_close(self) -> None:
+        """Stops reading; records that still come are ignored."""
+        self._is_closing = True
+        if not self._has_left:
+            super().begin_close()
+
+    async def close(self, deadline: float) -> None:
+        """Commits what is done, and leaves the group, as every consumer."""
+        try:
+            await super().close(deadline)
+        finally:
+            await asyncio.to_thread(self._transactions.close)
+
+    async def _settle(self) -> None:
+        if self._has_left:
+            return
+        while True:
+            if self._is_unsettled:
+                raise self._unconfirmed_error()
+            await self.commit()
+            if not self._is_unconfirmed and self._ends_request is None:
+                break
+            await self._on_consumer(self._take)
+        while await self._on_consumer(self._subscription.is_joining):
+            await self._on_consumer(self._take)
+
+    @property
+    def _is_unconfirmed(self) -> bool:
+        waiting = (assigned for assigned in self._own() if assigned not in self._uncommittable)
+        return self._transaction is not None or any(assigned.is_changed for assigned in waiting)
+
+    async def _leave(self) -> None:
+        if self._has_left:
+            self._thread.shutdown(wait=False)
+        else:
+            await super()._leave()
+
+    async def _start_over(self) -> None:
+        """Ends the transaction without an answer, and joins the group again.
+
+        The partitions are given back first: what their tasks have done may have to be repeated.
+        """
+        await self._ended()
+        self._transaction = None
+        self._has_left = True
+        await self._on_consumer(self._subscription.close)
+        while True:
+            try:
+                await asyncio.to_thread(self._transactions.settle)
+                break
+            except TransactionUnsettledError as error:
+                _LOG.warning("%s: waits for brokers: %s", self._membership.group, error.reason)
+        self._subscription = self._subscribe()
+        self._is_unsettled = self._has_left = False
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def _is_running(self) -> bool:
+        return self._transaction is not None and not self._transaction.done()
+
+    async def _ended(self) -> None:
+        if self._transaction is not None:
+            await asyncio.wait({self._transaction})
+
+    async def _knows_limit(self) -> bool:
+        """Returns whether it is known how much metadata a commit may have; asks for it once.
+
+        Without permission to ask, a commit has none: a partition waits until all is done.
+        """
+        if not self._has_limit:
+            ask = asyncio.to_thread(offset_metadata_bytes, self._config)
+            try:
+                self._assignments.metadata_bytes = await ask
+            except BrokerUnreachableError as error:
+                _LOG.warning("%s: no transaction for now: %s", self._membership.group, error)
+            else:
+                self._has_limit = True
+        return self._has_limit
+
+    def _member_metadata(self) -> Any:
+        """Returns what a transaction says of this member; ``None``: it is none. On its thread."""
+        try:
+            return self._subscription.member_metadata()
+        except NoMemberError:
+            return None
+
+    def _parts(self, partitions: Iterable[AssignedPartition]) -> list[_Part]:
+        parts, without_epoch = [], []
+        for assigned in partitions:
+            commit = assigned.commit_whole(self._assignments.metadata_bytes)
+            self._note_committable(assigned, is_committable=not assigned.is_changed)
+            if commit is not None:
+                parts.append(_Part(assigned, commit, tuple(assigned.held)))
+                if commit.epoch < 0:
+                    without_epoch.append(assigned)
+        if without_epoch and self._ends_request is None:
+            self._ends_request = self._loop.create_task(self._fetch_ends(without_epoch))
+        return parts
+
+    def _note_committable(self, assigned: AssignedPartition, *, is_committable: bool) -> None:
+        """Reads no further of a partition while a commit can't say what is done of it."""
+        if is_committable is (assigned not in self._uncommittable):
+            return
+        if is_committable:
+            self._uncommittable.discard(assigned)
+        else:
+            self._uncommittable.add(assigned)
+            _LOG.info(
+                "%s: %s is done in more ranges than fit into %d bytes of metadata: nothing more is "
+                "read of it until they are",
+                self._membership.group,
+                assigned.partition,
+                self._assignments.metadata_bytes,
+            )
+        self._assignments.backpressure.set_uncommittable(assigned, is_now=not is_committable)
+
+    async def _write(self, parts: list[_Part], member: Any) -> None:
+        """Writes a transaction. What was not committed is in the next one.
+
+        Raises:
+            HeadraceError: if Kafka refuses a record or a topic.
+        """
+        records = [record for part in parts for record in part.records]
+        offsets = [
+            client_partition(commit.partition, commit.offset, commit.metadata, commit.epoch)
+            for commit in (part.commit for part in parts)
+        ]
+        try:
+            await asyncio.to_thread(self._transactions.write, records, offsets, member)
+        except TransactionFencedError as error:
+            self._not_committed(parts)
+            _LOG.info("%s: a transaction was refused: %s", self._membership.group, error)
+        except TransactionUnsettledError as error:
+            self._is_unsettled = True
+            self._not_committed(parts)
+            _LOG.warning(
+                "%s: a transaction may be committed or not, starting from what is: %s",
+                self._membership.group,
+                error.reason,
+            )
+        except Exception:
+            self._not_committed(parts)
+            self._is_commit_due = True  # raises it
+            raise
+        else:
+            for part in parts:
+                part.assigned.committed = part.commit.offset
+                self._assignments.release(part.assigned, len(part.records))
+            self._context.counts["commits"] += 1
+
+    def _not_committed(self, parts: list[_Part]) -> None:
+        for part in parts:
+            part.assigned.not_committed()
+
+    # -- partitions come and go -------------------------------------------------------------------
+
+    def _from_consumer(self, react: Callable[[Any], Any], partitions: Any) -> Any:
+        # On the consumer's thread, which waits for the loop from here on.
+        self._member = self._member_metadata()
+        return super()._from_consumer(react, partitions)
+
+    async def _revoked(self, partitions: list[TopicPartition]) -> list[OffsetCommit]:
+        revoked = [
+            self._assignments[partition]
+            for partition in partitions
+            if partition in self._assignments
+        ]
+        seconds = self._context.worker.revoke_timeout.total_seconds()
+        drain_seconds = 0.0 if self._is_unsettled else seconds
+        commits = await self._assignments.revoke(partitions, drain_seconds)
+        await self._ended()  # it may be of these partitions, and be refused
+        changed = {commit.partition for commit in commits}
+        for assigned in revoked:
+            if assigned.partition in changed:
+                assigned.not_committed()
+        if not self._is_unsettled and self._member is not None:
+            await self._write_last(revoked, self._member)
+        self._uncommittable.difference_update(revoked)
+        return []  # nothing is committed outside of a transaction
+
+    async def _lost(self, partitions: list[TopicPartition]) -> None:
+        await super()._lost(partitions)
+        own = self._own()
+        self._uncommittable = {assigned for assigned in self._uncommittable if assigned in own}
+
+    async def _write_last(self, revoked: list[AssignedPartition], member: Any) -> None:
+        """Commits what is done of partitions before they go; what is not committed is repeated."""
+        max_bytes = self._assignments.metadata_bytes
+        parts = [
+            _Part(assigned, commit, tuple(assigned.held))
+            for assigned in revoked
+            if (commit := assigned.commit_whole(max_bytes)) is not None
+        ]
+        if parts:
+            await self._write(parts, member)
+            # Nothing is left of them here; the next owner waits for the end of the transaction.
+            self._is_unsettled = False

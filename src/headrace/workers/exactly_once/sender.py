@@ -1,0 +1,113 @@
+"""Sends of tasks that wait in memory for the transaction of their record."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from headrace.errors import WorkerStateError
+from headrace.kafka.client.headers import check_header_names
+from headrace.kafka.write.record import ProducerRecord
+from headrace.model.fault import is_a
+from headrace.workers.exactly_once.output_topics import OutputTopics
+from headrace.workers.lanes.attempt import CURRENT
+from headrace.workers.lanes.sender import Sent
+from headrace.workers.tasks.task import Headers
+
+_MAX_PARTITION = 2**31 - 1
+
+
+class HoldingSender:
+    """Keeps what tasks send with the call that sends it.
+
+    A send is confirmed when its topic is known to take the record, which is before it is written:
+    a task that awaits it would wait for a transaction that waits for the task.
+    """
+
+    def __init__(self, topics: OutputTopics) -> None:
+        self._topics = topics
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int = -1,
+    ) -> Sent:
+        """Holds a record; see :class:`headrace.workers.Send`. May be called from any thread.
+
+        Raises:
+            UnicodeEncodeError: if the name of a header is no text.
+            WorkerStateError: if it is sent for no record, or after its record was done.
+        """
+        if headers:
+            check_header_names(headers)
+        call = CURRENT.get(None)
+        if call is None:
+            raise WorkerStateError(
+                f"sent to topic {topic} outside of a task's methods: with EXACTLY_ONCE it would be "
+                "in no transaction"
+            )
+        is_here = threading.get_ident() == self._thread
+        if call.expired_at and not is_here:
+            # The thread continues with a record that timed out; its policy may send meanwhile.
+            raise WorkerStateError(f"sent to topic {topic} by a call that took too long")
+        sends = call.sending()
+        sends.check_open(topic)
+        sends.add()
+        sent = Sent(self._loop, sends)
+        try:
+            record = _record(topic, value, key, headers, partition)
+        except (TypeError, OverflowError) as invalid:
+            self._on_loop(sent.end, invalid, is_here=is_here)
+            return sent
+        self._on_loop(self._topics.check, record, sends, sent, is_here=is_here)
+        return sent
+
+    async def close(self, seconds: float) -> None:
+        """Does nothing: transactions are the consumers'."""
+
+    def _on_loop(self, react: Callable[..., object], *arguments: object, is_here: bool) -> None:
+        if is_here:
+            react(*arguments)
+        else:
+            self._loop.call_soon_threadsafe(react, *arguments)
+
+
+def _record(
+    topic: str,
+    value: bytes | str | None,
+    key: bytes | str | None,
+    headers: Headers,
+    partition: int,
+) -> ProducerRecord:
+    """Returns a record of what the client library takes.
+
+    Raises:
+        TypeError: if something is of a type that Kafka has not.
+        OverflowError: if the partition is beyond 32 bits.
+    """
+    if not is_a(topic, str):
+        raise TypeError(f"the topic is {topic!r}, and must be text")
+    if not is_a(partition, int):
+        raise TypeError(f"the partition is {partition!r}, and must be a whole number")
+    if not -1 <= partition <= _MAX_PARTITION:
+        raise OverflowError(f"there is no partition {partition}")
+    in_bytes = tuple((name, _as_bytes(content)) for name, content in headers)
+    return ProducerRecord(topic, _as_bytes(key), _as_bytes(value), in_bytes, partition)
+
+
+def _as_bytes(content: Any) -> bytes | None:
+    if content is None or isinstance(content, bytes):
+        return content
+    if isinstance(content, str):
+        return content.encode()
+    if isinstance(content, bytearray | memoryview):
+        return bytes(content)
+    raise TypeError(f"{content!r} is neither bytes nor text")

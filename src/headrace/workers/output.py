@@ -1,0 +1,102 @@
+"""How what an instance sends gets to its topics, and its offsets to its group."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.group.subscription import Membership
+from headrace.workers.consumer_group.group_consumer import GroupConsumer
+from headrace.workers.declaration import Worker
+from headrace.workers.exactly_once.consumer import ExactlyOnceConsumer
+from headrace.workers.exactly_once.dead_letters import HeldDeadLetters
+from headrace.workers.exactly_once.output_topics import OutputTopics
+from headrace.workers.exactly_once.sender import HoldingSender
+from headrace.workers.failures.dead_letters import BatchedDeadLetters
+from headrace.workers.failures.failures import DeadLetterOutput
+from headrace.workers.lanes.context import LaneContext
+from headrace.workers.lanes.partition_set import PartitionSet
+from headrace.workers.lanes.sender import Sender
+from headrace.workers.tasks.task import Send
+from headrace.workers.timing import WorkerTiming
+
+
+@dataclass(frozen=True)
+class WorkerOutput:
+    """What differs between the guarantees of a worker.
+
+    Attributes:
+        send: of its tasks.
+        retries: of its policy, to retry topics, which are beside the topics that are read.
+        letters: takes its dead letters.
+        consumer: makes a member of a group, which commits what is done.
+        close: waits for what was sent, for so many seconds, before the last commit.
+    """
+
+    send: Send
+    retries: Send
+    letters: DeadLetterOutput
+    consumer: Callable[[Membership, LaneContext, PartitionSet], GroupConsumer]
+    close: Callable[[float], Awaitable[None]]
+
+
+MakeOutput: TypeAlias = Callable[[Worker, ClientConfig, ClientConfig, WorkerTiming], WorkerOutput]
+"""What :func:`output_of` is."""
+
+
+def output_of(
+    worker: Worker, config: ClientConfig, source: ClientConfig, timing: WorkerTiming
+) -> WorkerOutput:
+    """Returns what an instance of ``worker`` sends and commits with, on the event loop.
+
+    Args:
+        worker: that is run. One that is exactly once has a single cluster.
+        config: of the cluster that its tasks send to.
+        source: of the cluster with the topics that are read.
+        timing: of the instance.
+    """
+    if worker.is_exactly_once:
+        return _exactly_once(worker, config, timing)
+    return _at_least_once(worker, config, source, timing)
+
+
+def _at_least_once(
+    worker: Worker, config: ClientConfig, source: ClientConfig, timing: WorkerTiming
+) -> WorkerOutput:
+    sender = Sender(config, timing)
+    retries = sender if source == config else Sender(source, timing)
+
+    async def close(seconds: float) -> None:
+        await asyncio.gather(*(sending.close(seconds) for sending in {sender, retries}))
+
+    return WorkerOutput(
+        sender.send,
+        retries.send,
+        BatchedDeadLetters(worker, source, timing),
+        functools.partial(GroupConsumer, source),
+        close,
+    )
+
+
+def _exactly_once(worker: Worker, config: ClientConfig, timing: WorkerTiming) -> WorkerOutput:
+    topics = OutputTopics(config, timing)
+    sender = HoldingSender(topics)
+
+    def consumer(
+        membership: Membership, context: LaneContext, assignments: PartitionSet
+    ) -> GroupConsumer:
+        return ExactlyOnceConsumer(
+            config, membership, context, assignments, lambda: topics.batch_bytes
+        )
+
+    return WorkerOutput(
+        sender.send,
+        sender.send,
+        HeldDeadLetters(worker, config, sender.send),
+        consumer,
+        sender.close,
+    )
