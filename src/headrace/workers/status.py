@@ -30,7 +30,7 @@ class PartitionStatus(Measured):
     partition: int
     paused: tuple[str, ...] = gauge(
         "1 or 0",
-        "its records wait in Kafka, by reason: `lane`, `budget` or `requested`",
+        "its records wait in Kafka, by reason: `lane`, `budget`, `requested` or `transaction`",
         "`requested`: an operator paused it (`headrace workers resume`); the others pass",
         default=(),
     )

@@ -221,7 +221,7 @@ async def worked(brokers, rng):
     ended(instances)
     for instance in instances:
         await instance.stop()
-    return failures
+    return list(failures)  # the end of the loop ends lanes, too
 
 
 def ended(instances):

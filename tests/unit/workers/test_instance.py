@@ -8,7 +8,7 @@ from tests.waiting import LIMIT_SECONDS
 from headrace.errors import AuthorizationError, BrokerUnreachableError
 from headrace.kafka.group.subscription import Membership
 from headrace.model import Topic
-from headrace.workers import Worker, WorkerTask, instance
+from headrace.workers import Worker, WorkerTask, instance, output
 from headrace.workers.instance import RunningInstance
 from headrace.workers.tasks.policy import RetryTopics
 from headrace.workers.timing import WorkerTiming
@@ -36,7 +36,7 @@ class Members:
 
 
 async def run(members, monkeypatch, **declared):
-    monkeypatch.setattr(instance, "GroupConsumer", members)
+    monkeypatch.setattr(output, "GroupConsumer", members)
     running = RunningInstance(
         Worker("w", Topic("clicks"), WorkerTask, **declared),
         {},
