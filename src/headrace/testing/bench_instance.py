@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from headrace.errors import WorkerStateError
 from headrace.kafka.client.clients import producer
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.write import record as write
 from headrace.model import DeadLetter, TopicPartition
 from headrace.runtime.clock import Clock
 from headrace.workers.declaration import Worker
+from headrace.workers.exactly_once.sender import open_sends
 from headrace.workers.failures.failure_log import FailureLog
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.assigned_partition import AssignedPartition
@@ -162,8 +163,9 @@ class BenchInstance:
         self.failure: BaseException | None = None
         self.is_waited_for = False
         self._threads = _CountedThreads(worker.parallelism, f"{worker.name}-task")
-        take = self._hold_sent if worker.is_exactly_once else self._take_sent
-        send = _ListSender(take).send
+        send = _ListSender(self._take_sent).send
+        if worker.is_exactly_once:
+            send = _HoldingListSender(self._hold_sent).send
         failures = _RecordedFailures(
             worker, _ListedDeadLetters(self.dead_letters), send, clock, self._fed_of
         )
@@ -248,9 +250,7 @@ class BenchInstance:
         """Holds a record with the call that sends it, until that is done, as an instance does."""
         topic, value, key, partition = record
         error, sends = self.failing_topics.get(topic), sent.sends
-        if sends is None:
-            error = WorkerStateError(f"sent to topic {topic} outside of a task's methods")
-        elif error is None:
+        if error is None and sends is not None:
             sends.hold(write.ProducerRecord(topic, key, value, headers, partition))
         sent.end(error)
 
@@ -313,6 +313,14 @@ class _ListSender(Sender):
         topic, value, key, partition = record
         in_bytes = tuple((name, _as_bytes(content)) for name, content in headers)
         self._take((topic, _as_bytes(value), _as_bytes(key), partition), in_bytes, sent)
+
+
+class _HoldingListSender(_ListSender):
+    """Sends for a record that is not done, or not at all, as an exactly-once instance does."""
+
+    def send(self, topic: str, value: bytes | None, **options: Any) -> Sent:
+        open_sends(topic, is_here=threading.get_ident() == self._thread)
+        return super().send(topic, value, **options)
 
 
 def _as_bytes(content: str | bytes | None) -> bytes | None:

@@ -70,7 +70,8 @@ class WorkerBench:
         WorkerError: if an instance would end, such as in ``init``. So does each method.
 
     Attributes:
-        sent: records that tasks sent, in order.
+        sent: records that tasks sent, in order; of a worker that is exactly once, when the record
+            that they were sent for is done.
         dead_letters: records that the policy made dead letters.
         tasks: the tasks that were made, one for each subpartition.
         counts: by the names of the metrics, such as ``processed`` and ``retried``.

@@ -26,6 +26,7 @@ from headrace.model import (
     Avro,
     DeadLetterLimit,
     EpochMillis,
+    Guarantee,
     Json,
     JsonSchema,
     Protobuf,
@@ -534,3 +535,44 @@ def test_a_retry_sees_newer_references():
 def test_a_reference_that_the_worker_does_not_declare_is_named():
     with pytest.raises(ValueError, match="the worker has no reference 'accounts', only none"):
         WorkerBench(copy, references={"accounts": {}})
+
+
+@pytest.mark.parametrize("policy", [Retry(2, SECOND), RetryTopics([SECOND])])
+def test_a_worker_that_is_exactly_once_sends_for_a_record_when_it_is_done(policy):
+    class FailingOnce(WorkerTask):
+        async def process(self, record):
+            await self.send("copies", record.value)
+            assert not bench.sent, "an await returns before the record is done"
+            if record.attempt == 1:
+                raise ConnectionError("no answer")
+
+        async def close(self):
+            self.send("copies", b"closed")
+
+    declared = Worker(
+        "copy", CLICKS, FailingOnce, on_failure=policy, guarantee=Guarantee.EXACTLY_ONCE
+    )
+    with WorkerBench(declared) as bench:
+        bench.feed("a")
+        assert bench.sent == []
+        bench.advance(2 * SECOND)
+        assert [record.value for record in bench.sent] == [b"a"]
+    assert bench.sent[-1].value == b"closed"
+
+
+def test_a_worker_that_is_exactly_once_refuses_what_no_transaction_would_have():
+    late = []
+
+    class Late(WorkerTask):
+        async def process(self, record):
+            late.append(asyncio.create_task(self.send_later()))
+
+        async def send_later(self):
+            await asyncio.sleep(1)
+            self.send("copies", b"late")
+
+    with WorkerBench(Worker("late", CLICKS, Late, guarantee=Guarantee.EXACTLY_ONCE)) as bench:
+        bench.feed("a")
+        bench.advance(2 * SECOND)
+    assert bench.sent == []
+    assert "after the record" in str(late[0].exception())

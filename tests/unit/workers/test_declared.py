@@ -133,6 +133,7 @@ def test_all_problems_of_all_workers_come_at_once(problems):
         ('"w", clicks, Task, config=[1]', "config is [1]"),
         ('"w", clicks, Task, version=2', "version is 2"),
         ('"w", clicks, Task, group=7', "group is 7"),
+        ('"w", clicks, Task, guarantee="once"', "guarantee is 'once'"),
         ('"w", clicks, Task, lifespan=7', "lifespan is 7"),
     ],
 )

@@ -12,7 +12,7 @@ from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.record import ProducerRecord
 from headrace.model.fault import is_a
 from headrace.workers.exactly_once.output_topics import OutputTopics
-from headrace.workers.lanes.attempt import CURRENT
+from headrace.workers.lanes.attempt import CURRENT, Sends
 from headrace.workers.lanes.sender import Sent
 from headrace.workers.tasks.task import Headers
 
@@ -48,18 +48,8 @@ class HoldingSender:
         """
         if headers:
             check_header_names(headers)
-        call = CURRENT.get(None)
-        if call is None:
-            raise WorkerStateError(
-                f"sent to topic {topic} outside of a task's methods: with EXACTLY_ONCE it would be "
-                "in no transaction"
-            )
         is_here = threading.get_ident() == self._thread
-        if call.expired_at and not is_here:
-            # The thread continues with a record that timed out; its policy may send meanwhile.
-            raise WorkerStateError(f"sent to topic {topic} by a call that took too long")
-        sends = call.sending()
-        sends.check_open(topic)
+        sends = open_sends(topic, is_here=is_here)
         sends.add()
         sent = Sent(self._loop, sends)
         try:
@@ -78,6 +68,30 @@ class HoldingSender:
             react(*arguments)
         else:
             self._loop.call_soon_threadsafe(react, *arguments)
+
+
+def open_sends(topic: str, *, is_here: bool) -> Sends:
+    """Returns the sends of the call that the running code belongs to.
+
+    Args:
+        topic: for messages.
+        is_here: the code runs on the event loop, not on a thread.
+
+    Raises:
+        WorkerStateError: if it belongs to none, or to one that has ended.
+    """
+    call = CURRENT.get(None)
+    if call is None:
+        raise WorkerStateError(
+            f"sent to topic {topic} outside of a task's methods: with EXACTLY_ONCE it would be in "
+            "no transaction"
+        )
+    if call.expired_at and not is_here:
+        # The thread continues with a record that timed out; its policy may send meanwhile.
+        raise WorkerStateError(f"sent to topic {topic} by a call that took too long")
+    sends = call.sending()
+    sends.check_open(topic)
+    return sends
 
 
 def _record(
