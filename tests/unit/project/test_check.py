@@ -956,13 +956,17 @@ def test_a_worker_reads_at_a_site_that_is_there(problems, site, message):
     assert message in problem
 
 
-def test_a_worker_that_is_exactly_once_reads_at_the_projects_own_site(problems, write):
-    body = "from headrace import Guarantee\n" + SITED.replace("site", "guarantee={}, site")
-    more = "[sites.waw.kafka]\n"
-    [(_, problem)] = problems(body.format("Guarantee.EXACTLY_ONCE", "waw"), more=more)
+ONCE = "from headrace import Guarantee\n" + SITED.replace("site", "guarantee=Guarantee.{}, site")
+
+
+def test_a_worker_that_is_exactly_once_at_another_site_is_refused(problems):
+    [(_, problem)] = problems(ONCE.format("EXACTLY_ONCE", "waw"), more="[sites.waw.kafka]\n")
     assert "worker 'bidder' is exactly once and reads at site 'waw'" in problem
-    assert write(body.format("Guarantee.EXACTLY_ONCE", "central"), more=more)
-    assert write(body.format("Guarantee.AT_LEAST_ONCE", "waw"), more=more)
+
+
+@pytest.mark.parametrize(("guarantee", "site"), [("EXACTLY_ONCE", ""), ("AT_LEAST_ONCE", "waw")])
+def test_a_worker_has_a_guarantee_where_its_site_gives_it(write, guarantee, site):
+    assert write(ONCE.format(guarantee, site), more="[sites.waw.kafka]\n")
 
 
 @pytest.mark.parametrize(("site", "topics"), [("", {"clicks"}), ("waw", set())])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from headrace.links.mirror.standing import mirror_plan
 
 from headrace import Dispatcher, Kafka, Merger, Mirror, Pipeline, Source, StandingQueries, Topic
+from headrace.links.copying.kind import copy_kind_of
 from headrace.links.dispatcher.standing import routes_of
 from headrace.links.merger.standing import plan_of
 from headrace.pipelines.run.pipeline_run import Deployment, run_context
@@ -59,7 +59,8 @@ def test_a_pipeline_and_its_sinks(project, tmp_path):
 
 
 def test_a_mirror_at_both_sites(project):
-    plan = mirror_plan(project.settings, Mirror("own", source="waw", topics={"clicks": CLICKS}))
+    mirror = Mirror("own", source="waw", topics={"clicks": CLICKS})
+    plan = copy_kind_of(mirror).plan(project.settings, mirror)
     assert_own(plan.source, "mirrors", "waw:1")
     assert_own(plan.target, "mirrors")
 

@@ -68,6 +68,7 @@ class Transactions:
             TransactionUnsettledError: if the brokers do not answer.
         """
         if self._producer is not None:
+            self._producer.renew()  # where it has lost a connection
             return
         if self._id:
             # This ends what is open. Brokers that are killed can forget to abort a transaction; the
