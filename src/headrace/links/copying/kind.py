@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.links.copying.declaration import CopyLink
@@ -78,7 +79,10 @@ class CopyKind(LinkKind[Link]):
     def _ends(self, project: LoadedProject, link: Link) -> Iterable[CountedEnds]:
         from headrace.links.copying.book import copied_ends
 
-        return copied_ends(self, project.settings, link)
+        settings = project.settings
+        topics = self._replicated(link, settings.site)
+        make_plan = partial(self.plan, settings, link)
+        return copied_ends(self.label, link.name, topics, make_plan, settings)
 
 
 def copy_kind_of(link: Link) -> CopyKind[Link]:

@@ -14,7 +14,6 @@ import pytest
 from headrace import Topic
 from headrace.cli.console import ConsoleOutput
 from headrace.errors import LinkLossError, LinkOffsetError
-from headrace.links.copying.book import copied_ends
 from headrace.links.copying.declaration import CopyLink
 from headrace.links.copying.errors import copy_words
 from headrace.links.copying.kind import CopyKind
@@ -103,7 +102,7 @@ def test_its_topics_are_written_compared_and_counted(settings):
     assert RELAY.consumer_group(LINK) == "headrace.relay.r"
     first, _ = RELAY.replicated(LINK, "central")
     assert str(first) == "relay r, a at central to b at central"
-    books = [ends.book for ends in copied_ends(RELAY, settings, LINK)]
+    books = [ends.book for ends in RELAY.ends(SimpleNamespace(settings=settings), LINK)]
     assert [(book.kind, book.source, book.target) for book in books] == [
         ("relay", "a at central", "b at central"),
         ("relay", "c at central", "d at central"),
