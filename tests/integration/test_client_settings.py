@@ -6,7 +6,7 @@ import json
 import threading
 
 import pytest
-from headrace.links.mirror.run import mirror_run
+from headrace.links.copying.run import copy_run
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, wait_for
 
@@ -154,7 +154,7 @@ def test_a_mirror_writes_with_its_own_settings_and_another_with_those_of_all(
         written(second_broker, source)
         make_topic(config_of(broker), f"waw.{source}", 1)
         mirror = Mirror(name, source="waw", topics={source: Topic(f"waw.{source}")})
-        run = mirror_run(LoadedProject(settings, (mirror,)), mirror, RunOptions())
+        run = copy_run(LoadedProject(settings, (mirror,)), mirror, RunOptions())
         with Running(run) as running:
             running.until(lambda copy=f"waw.{source}": end_of(broker, copy) >= RECORDS)
         codecs[name] = {codec for codec, _ in batches(broker, f"waw.{source}")}

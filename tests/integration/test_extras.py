@@ -177,7 +177,7 @@ def test_a_base_install_has_every_command_that_needs_no_more(bare, project):
 
 
 def test_a_base_install_has_mirrors_and_mergers(bare):
-    modules = ("mirror.run", "merger.run", "accepted")
+    modules = ("copying.run", "merger.run", "accepted")
     done = bare().python("\n".join(f"import headrace.links.{module}" for module in modules))
     assert done.returncode == 0, done.stderr
 
