@@ -6,13 +6,13 @@ import json
 import threading
 
 import pytest
-from headrace.links.copying.run import copy_run
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, wait_for
 
 from headrace.kafka.client.clients import client_config, connected_producer
 from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.group.groups import describe_group
+from headrace.links.copying.run import copy_run
 from headrace.links.mirror.declaration import Mirror
 from headrace.model import Topic, TopicPartition
 from headrace.operations.planning.plan import make_plan
@@ -120,7 +120,7 @@ def test_a_worker_reads_and_writes_with_its_own_settings(settings, broker, topic
     source, target = topic("source"), topic("target")
     written(broker, source)
     make_topic(config_of(broker), target, 1)
-    requests, plain = {}, worker_runs.broker_config
+    requests, plain = {}, worker_runs.source_config
 
     def count(statistics):
         seen = json.loads(statistics)
@@ -128,7 +128,7 @@ def test_a_worker_reads_and_writes_with_its_own_settings(settings, broker, topic
         requests[seen["name"]] = fetches
 
     counted = {"statistics.interval.ms": "50", "stats_cb": count}
-    monkeypatch.setattr(worker_runs, "broker_config", lambda own: plain(own) | counted)
+    monkeypatch.setattr(worker_runs, "source_config", lambda *of: plain(*of) | counted)
 
     class Task(WorkerTask):
         async def process(self, record):

@@ -73,8 +73,8 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
         ("version", {"rich"}, 35),
         ("check", {"msgspec", "rich"}, 150),
         ("status", {"msgspec", "rich"} | CLIENT, 205),
-        ("dead-letters list", {"msgspec", "rich"} | CLIENT, 200),
-        ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 225),
+        ("dead-letters list", {"msgspec", "rich"} | CLIENT, 205),
+        ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 230),
         (
             "query register SELECT_count(*)_FROM_clicks-{}",
             {"datasketches", "msgspec", "numpy", "pyarrow", "rich", "sqlglot"} | CLIENT,

@@ -142,7 +142,8 @@ def test_a_pipeline_is_measured_and_nothing_of_the_project_changes(project, name
     document = json.loads(done.stdout.splitlines()[-1])
     assert document["kind"] == "pipeline"
     assert len(document["rounds"]) >= 1
-    assert all(one["sent_bytes"] > 0 for one in document["rounds"])
+    # Files of the next batch may be there when the end of one is noticed.
+    assert sum(one["sent_bytes"] for one in document["rounds"]) > 0
     assert sum(one["cpu_seconds"] for one in document["rounds"]) > 0
     assert 0 < document["peak_worker_bytes"] < document["peak_memory_bytes"]
     assert any(missing in part for part in document["not_measured"])
