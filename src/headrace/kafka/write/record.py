@@ -10,7 +10,7 @@ import msgspec
 from headrace.kafka.client.headers import Headers
 
 _POLL_SECONDS = 0.1
-_OVERHEAD_BYTES = 100  # of lengths, time and offset, in a batch of one
+_OVERHEAD_BYTES = 110  # of lengths, time and offset, in a batch of one
 
 
 class ProducerRecord(msgspec.Struct, frozen=True, gc=False):
@@ -24,11 +24,17 @@ class ProducerRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def weight_of(record: ProducerRecord) -> int:
-    """Returns the bytes of a record's key, value and headers, and about those of the rest."""
+    """Returns the bytes of a record in a batch of its own, or a few more."""
     size = _OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
-        size += len(name) + len(value or b"")
+        for part in (name.encode(), value or b""):
+            size += len(part) + _varint_bytes(len(part))
     return size
+
+
+def _varint_bytes(length: int) -> int:
+    """Returns how many bytes a length takes in a record: zigzag, seven bits each."""
+    return max(1, ((2 * length).bit_length() + 6) // 7)
 
 
 def until_taken(

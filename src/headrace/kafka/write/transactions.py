@@ -13,7 +13,13 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.kafka.client.broker_errors import Meaning, delivery_failure, meaning
+from headrace.kafka.client.broker_errors import (
+    Meaning,
+    delivery_failure,
+    forbidden,
+    is_forbidden,
+    meaning,
+)
 from headrace.kafka.client.clients import ClientConfig, connected_producer, writer_tuning
 from headrace.kafka.write.failures import failure
 from headrace.kafka.write.record import ProducerRecord, until_taken
@@ -263,7 +269,17 @@ class TransactionalProducer(TransactionWriter):
         for topic, error in self._failures:
             if meaning(error) not in _UNSETTLED:
                 return failure(self._config, topic, error)
+        if is_forbidden(cause):
+            return self._forbidden(cause)
         return TransactionUnsettledError(cause.str())
+
+    def _forbidden(self, cause: KafkaError) -> Exception:
+        topics = ", ".join(sorted({topic for topic, _ in self._failures}))
+        operation, resource = {
+            "GROUP_AUTHORIZATION_FAILED": ("READ", "the group of the transaction"),
+            "TOPIC_AUTHORIZATION_FAILED": ("WRITE", f"topic {topics or 'of the transaction'}"),
+        }.get(cause.name(), ("WRITE", f"transactional id {self._tuning['transactional.id']}"))
+        return forbidden(self._config, operation, resource)
 
     def _aborted(self, cause: KafkaError) -> KafkaError:
         """Aborts the transaction, and takes all its delivery reports; returns why it failed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,8 @@ class ExactlyOnceConsumer(GroupConsumer):
         self._member: Any = None
         super().__init__(config, membership, context, assignments)
         self._transactions = Transactions(config, membership.group, batch_bytes)
+        # Not the loop's own threads: tasks may occupy all of those.
+        self._writing = ThreadPoolExecutor(1, f"{membership.group}-transactions")
         self._transaction: asyncio.Task[None] | None = None
         self._is_unsettled = self._is_closing = self._has_left = self._has_limit = False
         self._uncommittable: set[AssignedPartition] = set()
@@ -107,7 +110,8 @@ class ExactlyOnceConsumer(GroupConsumer):
         try:
             await super().close(deadline)
         finally:
-            await asyncio.to_thread(self._transactions.close)
+            await self._on_writing(self._transactions.close)
+            self._writing.shutdown(wait=False)
 
     async def _settle(self) -> None:
         if self._has_left:
@@ -144,7 +148,7 @@ class ExactlyOnceConsumer(GroupConsumer):
         await self._on_consumer(self._subscription.close)
         while True:
             try:
-                await asyncio.to_thread(self._transactions.settle)
+                await self._on_writing(self._transactions.settle)
                 break
             except TransactionUnsettledError as error:
                 _LOG.warning("%s: waits for brokers: %s", self._membership.group, error.reason)
@@ -152,6 +156,9 @@ class ExactlyOnceConsumer(GroupConsumer):
         self._is_unsettled = self._has_left = False
 
     # -- transactions -----------------------------------------------------------------------------
+
+    async def _on_writing(self, call: Callable[..., None], *arguments: object) -> None:
+        await self._loop.run_in_executor(self._writing, call, *arguments)
 
     def _is_running(self) -> bool:
         return self._transaction is not None and not self._transaction.done()
@@ -224,7 +231,7 @@ class ExactlyOnceConsumer(GroupConsumer):
             for commit in (part.commit for part in parts)
         ]
         try:
-            await asyncio.to_thread(self._transactions.write, records, offsets, member)
+            await self._on_writing(self._transactions.write, records, offsets, member)
         except TransactionFencedError as error:
             self._not_committed(parts)
             _LOG.info("%s: a transaction was refused: %s", self._membership.group, error)

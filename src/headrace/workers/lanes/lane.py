@@ -415,6 +415,8 @@ class Lane:
         finally:
             self._current = None
         error = self._classify(own, error)
+        if error is not None and self.on_own_call is not None:
+            own.sending().take_held()  # dropped, and what is still sent in it raises
         if is_error(error, Exception):
             raise error
         if error is not None:

@@ -194,8 +194,9 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         return lane
 
     def _own_call_ended(self, assignment: AssignedPartition, call: Call) -> None:
-        if self.publish is not None and call.sends is not None:
-            self.publish(assignment, call.sends.take_held())
+        held = call.sending().take_held()  # also where it sent nothing: it must not send later
+        if self.publish is not None and held:
+            self.publish(assignment, held)
 
 
 async def _drain(assignments: Iterable[AssignedPartition], seconds: float) -> None:

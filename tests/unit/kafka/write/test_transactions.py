@@ -100,6 +100,20 @@ def test_what_ended_a_transaction_is_said_whenever_it_is_told(
 
 
 @pytest.mark.parametrize(
+    ("failing", "code", "resource"),
+    [
+        ("init", KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional id id"),
+        ("produce", KafkaError.TOPIC_AUTHORIZATION_FAILED, "topic clicks"),
+        ("commit", KafkaError.GROUP_AUTHORIZATION_FAILED, "the group of the transaction"),
+    ],
+)
+def test_a_missing_acl_of_a_transaction_is_named(monkeypatch, failing, code, resource):
+    """Its records count as purged: what the brokers say of the transaction alone names it."""
+    with pytest.raises(AuthorizationError, match=f"resource '{resource}'"):
+        send(monkeypatch, Producer(failing, KafkaError(code), [PURGED]))
+
+
+@pytest.mark.parametrize(
     ("failing", "cause", "of_abort", "reason"),
     [
         ("init", TIMED_OUT, None, TIMED_OUT),
