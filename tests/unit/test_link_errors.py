@@ -1,11 +1,15 @@
 """What errors of mirrors, mergers and dispatchers say: one class in the words of each kind."""
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from headrace import errors
+from headrace.links.mirror.kind import KIND as MIRROR
+from headrace.project import kinds as registry
+from headrace.project.kinds import kinds, kinds_below
 from headrace.spark.remote_errors import RemoteError, original_error
 
 MESSAGES = [
@@ -285,3 +289,16 @@ def test_a_kind_of_link_without_words_of_its_own_says_what_happened_and_what_to_
     said = error("relay", "r", *facts)
     assert said.code == code
     assert all(word in str(said) for word in words), str(said)
+
+
+@pytest.mark.parametrize("kind", kinds_below("links"))
+def test_errors_that_one_kind_of_link_has_list_codes_of_that_kind_alone(monkeypatch, kind):
+    every = (*kinds(), replace(MIRROR, label="relay"))
+    monkeypatch.setattr(registry, "kinds", lambda: every)
+    assert errors.LinkOffsetError.codes() == ("MIRROR_OFFSET", "RELAY_OFFSET")
+    public = (getattr(errors, name) for name in errors.__all__)
+    own = [error for error in public if error.__module__ == f"headrace.links.{kind}.errors"]
+    codes = {
+        code for error in own if issubclass(error, errors.RefusedError) for code in error.codes()
+    }
+    assert {code for code in codes if not code.startswith(f"{kind.upper()}_")} == set()

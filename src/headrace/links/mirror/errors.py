@@ -13,6 +13,10 @@ WORDS = copy_words("mirror", "mirrored")
 class MirrorOffsetError(LinkOffsetError):
     """A partition can't continue at an offset that its log does not have, or that was mirrored."""
 
+    @classmethod
+    def codes(cls) -> tuple[str, ...]:
+        return (f"MIRROR_{cls._code}",)
+
     @property
     def mirror(self) -> str:
         """Returns the name of the mirror."""
