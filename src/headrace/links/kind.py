@@ -6,11 +6,15 @@ these values, so that a new kind of link changes nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.project.kind import Kind, Value
+from headrace.model.fault import Fault
+from headrace.project.kind import Declaration, DeclarationFault, Declarations, Kind, Value
+from headrace.settings import Settings
 
 if TYPE_CHECKING:
     from headrace.links.ledger.balances import CountedEnds
@@ -55,6 +59,26 @@ class LinkKind(Kind[Value]):
     replicated: Callable[[Value, str], Iterable[ReplicatedTopic]] = lambda *_: ()
     ends: Callable[[LoadedProject, Value], Iterable[CountedEnds]]
 
+    def __post_init__(self) -> None:
+        own = self.faults_between
+
+        def with_circles(declarations: Declarations, settings: Settings) -> list[DeclarationFault]:
+            return [*own(declarations, settings), *circles(declarations, settings.site)]
+
+        object.__setattr__(self, "faults_between", with_circles)
+
+    def within_site(self, link: Value, site: str) -> Iterator[tuple[str, str]]:
+        """Yields the topics of the project's own site between which a link moves records.
+
+        Each is named with the one that is read first.
+        """
+        for topic in self.replicated(link, site):
+            if topic.source_site == topic.target_site == site:
+                yield topic.source, topic.target
+        written = [topic for _, topic in self.writes(link)]
+        for source, target in product(self.reads(link), written):
+            yield source.name, target.name
+
 
 def declared_links(project: LoadedProject) -> Iterator[tuple[LinkKind[Any], Any]]:
     """Yields the links of a project, each with its kind and in the order of the kinds."""
@@ -74,3 +98,40 @@ def replicated_topics(project: LoadedProject) -> list[ReplicatedTopic]:
 def counted_ends(project: LoadedProject) -> list[CountedEnds]:
     """Returns what `reconcile` counts of all links."""
     return [ends for kind, link in declared_links(project) for ends in kind.ends(project, link)]
+
+
+_Moves: TypeAlias = Mapping[str, Mapping[str, Declaration[Any]]]
+
+
+def circles(declarations: Declarations, site: str) -> Iterator[DeclarationFault]:
+    """Yields links by which records come again to a topic of the project's own site.
+
+    Each record of such a topic would be copied without end. Circles through other sites are none:
+    links between sites skip records by the sites in their origins.
+    """
+    moves: dict[str, dict[str, Declaration[Any]]] = defaultdict(dict)
+    for declaration in declarations:
+        if not isinstance(declaration.kind, LinkKind):
+            continue
+        for source, target in declaration.kind.within_site(declaration.value, site):
+            way = _way(moves, target, source)
+            if way is None:
+                moves[source].setdefault(target, declaration)
+                continue
+            steps = ", ".join(f"to {end!r} by {moves[start][end]}" for start, end in pairwise(way))
+            message = f"{declaration} copies {source!r} to {target!r}"
+            remedy = "take one of these links out: each record would be copied without end"
+            yield declaration, Fault(f"{message}, and it comes back {steps}".rstrip(), remedy)
+
+
+def _way(moves: _Moves, start: str, end: str) -> list[str] | None:
+    """Returns a shortest way between topics; ``None``: there is none."""
+    ways = {start: [start]}
+    queue = deque([start])
+    while queue and end not in ways:
+        topic = queue.popleft()
+        for following in moves.get(topic, ()):
+            if following not in ways:
+                ways[following] = [*ways[topic], following]
+                queue.append(following)
+    return ways.get(end)

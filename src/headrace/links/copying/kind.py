@@ -54,6 +54,7 @@ class CopyKind(LinkKind[Link]):
         }
         for name, value in common.items():
             object.__setattr__(self, name, value)  # it is frozen for all others
+        super().__post_init__()
 
     def plan(self, settings: Settings, link: Link) -> CopyPlan:
         """Returns a link with its clusters.
