@@ -6,7 +6,7 @@ HeadraceError                         base
 ├── UnknownFormatError                a topic's format is none that headrace can read
 ├── EventRejectedError                an event does not fit its topic; it was not sent
 ├── AccountMissingError               a topic places events by account, and none is named
-├── LinkTargetError                   a mirror or merger writes the topic, and nothing else may
+├── LinkTargetError                   a link writes the topic, and nothing else may
 ├── EnvelopeTopicError                a topic takes envelopes of many events, and no single ones
 ├── RecordKeyMissingError             a topic is compacted by keys that its events do not hold
 ├── SampleError                       no events to measure with
@@ -47,7 +47,7 @@ HeadraceError                         base
 │   ├── NothingCommittedError
 │   ├── CommitUnknownError             it can't be known whether a batch is in the table
 │   ├── TableMismatchError
-│   ├── LinkError                     links: a mirror, merger or dispatcher can't continue
+│   ├── LinkError                     links: one can't continue
 │   │   ├── LinkRecordError           a record can't be written as it is
 │   │   ├── LinkNoPartitionError
 │   │   ├── LinkNoLeaderError

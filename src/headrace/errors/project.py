@@ -91,7 +91,7 @@ class AccountMissingError(FactsError):
 
 @dataclass(eq=False)
 class LinkTargetError(FactsError):
-    """The topic takes the records of a mirror or merger, and no others."""
+    """The topic takes the records of a link, and no others."""
 
     exit_code = 2
     code = "TransferTargetError"

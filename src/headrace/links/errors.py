@@ -37,10 +37,10 @@ class Words(NamedTuple):
 
 @dataclass(eq=False)
 class LinkError(RefusedError):
-    """A mirror, a merger or a dispatcher can't continue, or a command on it is refused.
+    """A link can't continue, or a command on it is refused.
 
     Attributes:
-        kind: ``mirror``, ``merger`` or ``dispatcher``.
+        kind: the name of its folder, such as ``mirror``.
         link: its name.
     """
 

@@ -1,4 +1,4 @@
-"""The loop of an instance of a mirror or a merger: group, carrier, interruptions, refusals."""
+"""The loop of an instance of a link: group, carrier, interruptions, refusals."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Carrier(Protocol[NewStart]):
 
 
 class LinkPolicy(Protocol[Start]):
-    """The policy of a mirror or a merger: its target, start positions and carriers."""
+    """The policy of a link: its target, start positions and carriers."""
 
     @property
     def target(self) -> LinkTarget:

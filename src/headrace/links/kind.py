@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.model.fault import Fault
 from headrace.project.kind import Declaration, DeclarationFault, Declarations, Kind, Value
+from headrace.project.kinds import kinds
 from headrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ class LinkKind(Kind[Value]):
         written = [topic for _, topic in self.writes(link)]
         for source, target in product(self.reads(link), written):
             yield source.name, target.name
+
+
+def link_kinds() -> list[LinkKind[Any]]:
+    """Returns the kinds of links, in their order."""
+    return [kind for kind in kinds() if isinstance(kind, LinkKind)]
 
 
 def declared_links(project: LoadedProject) -> Iterator[tuple[LinkKind[Any], Any]]:

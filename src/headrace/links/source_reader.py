@@ -1,4 +1,4 @@
-"""Reads records of the partitions that an instance of a mirror or a merger has."""
+"""Reads records of the partitions that an instance of a link has."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SourceReader:
     """Reads partitions from given positions, in no consumer group. Used on one thread.
 
     Args:
-        name: of the mirror or merger.
+        name: of the link.
         group: by which brokers know the consumer.
         config: librdkafka's settings of the cluster, secrets revealed.
         tuning: further settings of the consumer.

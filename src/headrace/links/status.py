@@ -1,4 +1,4 @@
-"""The status of links: mirrors, mergers, dispatchers."""
+"""The status of links."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def refused_now(folder: StatusFolder[Status], name: str) -> dict[str, str]:
 
     Args:
         folder: of their statuses.
-        name: of the mirror, merger or dispatcher.
+        name: of the link.
 
     Returns:
         the reasons by ``topic/partition``, of a dispatcher by ``site/topic/partition``.

@@ -1,4 +1,4 @@
-"""The target of mirrors and mergers, names of sites in errors of links, and ids of topics."""
+"""The target of links that write in transactions, sites in errors of links, and ids of topics."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Rejection:
 
 @dataclass(frozen=True)
 class LinkTarget:
-    """The topics that a mirror or a merger writes, and the group whose members share the work.
+    """The topics that a link writes, and the group whose members share the work.
 
     Attributes:
-        name: of the mirror or merger.
+        name: of the link.
         group: its consumer group.
         config: librdkafka's settings of the cluster, secrets revealed.
         topics: whose partitions the members share.

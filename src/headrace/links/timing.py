@@ -1,4 +1,4 @@
-"""The intervals and timeouts of mirrors, mergers and routes of dispatchers."""
+"""The intervals and timeouts of links."""
 
 from __future__ import annotations
 

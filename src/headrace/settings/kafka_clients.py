@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.settings.document import Table
+from headrace.settings.kinds import FOLDERS
 from headrace.settings.model import ClientSettings
 
 Values = str | range
@@ -93,14 +94,7 @@ JAVA_WRITING = {
 """Those of ``producer`` that Kafka's Java client has, with its names."""
 BY_JAVA = "dispatchers"
 """The kind of declarations whose records only Spark's own source and sink read and write."""
-KINDS_WITH_CLIENTS = (
-    "pipelines",
-    "workers",
-    "mirrors",
-    "mergers",
-    BY_JAVA,
-    "standing_queries",
-)
+KINDS_WITH_CLIENTS = tuple(kind for kind in FOLDERS if kind != "topics")
 """The kinds of declarations that have clients, by the names that JSON has for them."""
 
 _ALIASES = {

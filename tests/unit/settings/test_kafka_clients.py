@@ -13,6 +13,7 @@ from headrace.errors import ProjectError
 from headrace.project.kinds import kinds
 from headrace.settings import ClientSettings, load_settings
 from headrace.settings.kafka_clients import (
+    BY_JAVA,
     BY_SPARK,
     CLUSTER,
     DECLARED,
@@ -22,6 +23,7 @@ from headrace.settings.kafka_clients import (
     WRITING,
     setting_problem,
 )
+from headrace.settings.kinds import FOLDERS
 
 HEAD = '[project]\nname = "ads"\nmodules = ["flow"]\n[sites.waw]\n'
 SCOPES = (CLUSTER, DECLARED, BY_SPARK)
@@ -144,8 +146,10 @@ def test_a_refusal_says_what_to_do(scope, table, name, value, problem, remedy):
     assert remedy in way_out
 
 
-def test_every_kind_with_clients_has_a_table():
-    assert set(KINDS_WITH_CLIENTS) == {kind.plural for kind in kinds()} - {"topics"}
+def test_every_kind_is_listed_by_its_plural_and_those_with_clients_have_a_table():
+    assert [*FOLDERS] == [kind.plural for kind in kinds()]
+    assert {*KINDS_WITH_CLIENTS} == {*FOLDERS} - {"topics"}
+    assert BY_JAVA in KINDS_WITH_CLIENTS
 
 
 @pytest.mark.parametrize(("kind", "table"), [*itertools.product(KINDS_WITH_CLIENTS, TABLES)])

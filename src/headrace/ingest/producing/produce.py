@@ -151,7 +151,7 @@ def produce_lines(
         stop: once it is set, no further line is read.
 
     Raises:
-        LinkTargetError: if a mirror or merger writes the topic.
+        LinkTargetError: if a link writes the topic.
         ExtraMissingError: if what reads an Avro file is not installed.
         TopicMissingError: if the topic is not in Kafka.
         EnvelopeTopicError: if the topic's records are envelopes, and lines are not ``unchecked``.

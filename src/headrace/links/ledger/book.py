@@ -43,8 +43,8 @@ class LinkBook(WindowBook):
     """The windows of one link.
 
     Attributes:
-        kind: mirror, merger or dispatcher.
-        name: of that.
+        kind: of the link, such as ``mirror``.
+        name: of the link.
         source: the topics that are read, with their site.
         target: the topic that is written, with its site.
         window_seconds: length of the windows.

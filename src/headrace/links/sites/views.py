@@ -24,7 +24,7 @@ class LinkChecks:
 @view.register
 def _checks(result: LinkChecks, screen: Screen) -> None:
     if not result.links:
-        screen.line("No mirror or dispatcher is declared: nothing links sites.")
+        screen.line("No link between sites is declared: there is nothing to compare.")
         return
     links = table("by", "from", "to", "faults", right=(3,))
     for checked in result.links:

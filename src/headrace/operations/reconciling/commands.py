@@ -47,7 +47,7 @@ def reconcile(
     queries, the newest million events of a topic and all matched events.
     """
     from headrace.ledger.request import ReconcileRequest
-    from headrace.links.kind import counted_ends
+    from headrace.links.kind import counted_ends, link_kinds
     from headrace.operations.reconciling.reconcile import reconcile as compare
     from headrace.pipelines.declaration import Pipeline
     from headrace.queries.declaration import StandingQueries
@@ -58,8 +58,8 @@ def reconcile(
     declared = {*project.declared(Pipeline), *link_names, *project.declared(StandingQueries)}
     for name in names:
         if name not in declared:
-            kinds = "pipeline, mirror, merger, dispatcher or standing queries"
-            raise unknown(kinds, name, sorted(declared))
+            counted = ", ".join(["pipeline", *(kind.label for kind in link_kinds())])
+            raise unknown(f"{counted} or standing queries", name, sorted(declared))
     pipelines = [p for p in session.declared(Pipeline) if p.name in names or not names]
     queries = [q for q in session.declared(StandingQueries) if q.name in names or not names]
     links = [link for link in links if link.book.name in names or not names]
