@@ -42,8 +42,6 @@ def relay_kind(label):
         type_faults=lambda _: (),
         faults=lambda *_: (),
         source_site=lambda _, site: site,
-        plan_type=lambda: None,
-        status_type=lambda: None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,16 +27,15 @@ Link = TypeVar("Link", bound=CopyLink)
 class CopyKind(LinkKind[Link]):
     """A kind of links that copy. What is the same for all of them is not an argument.
 
+    Of a kind whose values are a ``Relay``, ``plan`` of its folder has a ``RelayPlan``, and
+    ``status``, which imports no clients of Kafka, a ``RelayStatus``.
+
     Attributes:
         source_site: returns the site of the topics that a link reads, given the project's own.
-        plan_type: imports the class of its plans.
-        status_type: imports the class of its statuses, without clients of Kafka.
         plan_fields: values of the fields that the class has beside those of all plans.
     """
 
     source_site: Callable[[Link, str], str]
-    plan_type: Callable[[], type[CopyPlan]]
-    status_type: Callable[[], type[CopyStatus]]
     plan_fields: Callable[[Link], Mapping[str, Any]] = lambda _: {}
     plural: str = field(init=False)
     hint: str = field(init=False)
@@ -56,6 +56,18 @@ class CopyKind(LinkKind[Link]):
             object.__setattr__(self, name, value)  # it is frozen for all others
         super().__post_init__()
 
+    @property
+    def plan_type(self) -> type[CopyPlan]:
+        """The class of its plans, imported when it is asked for."""
+        plan: type[CopyPlan] = self._class("Plan")
+        return plan
+
+    @property
+    def status_type(self) -> type[CopyStatus]:
+        """The class of its statuses, imported when it is asked for."""
+        status: type[CopyStatus] = self._class("Status")
+        return status
+
     def plan(self, settings: Settings, link: Link) -> CopyPlan:
         """Returns a link with its clusters.
 
@@ -65,12 +77,16 @@ class CopyKind(LinkKind[Link]):
         """
         source_site, fields = self.source_site(link, settings.site), self.plan_fields(link)
         own = settings.of(self.plural, link.name)
-        return self.plan_type().of(own, link, source_site, **fields)
+        return self.plan_type.of(own, link, source_site, **fields)
 
     def _statuses(self) -> tuple[StatusKind, ...]:
-        # Called late: a check needs no statuses, which import clients of Kafka.
-        status, view = self.status_type(), "headrace.links.copying.views"
-        return (StatusKind(name=self.plural, type=status, view=view),)
+        view = "headrace.links.copying.views"
+        return (StatusKind(name=self.plural, type=self.status_type, view=view),)
+
+    # By its name, and late: a check needs neither, and plans import clients of Kafka.
+    def _class(self, name: str) -> Any:
+        module = importlib.import_module(f"headrace.links.{self.label}.{name.lower()}")
+        return getattr(module, f"{self.type.__name__}{name}")
 
     def _replicated(self, link: Link, site: str) -> Iterator[ReplicatedTopic]:
         by, source_site = f"{self.label} {link.name}", self.source_site(link, site)

@@ -43,7 +43,7 @@ def copy_standing(settings: Settings, link: Link) -> Standing:
         AuthorizationError: if an ACL is missing at a site.
     """
     kind = copy_kind_of(link)
-    records = refused_now(StatusFolder(settings.state, kind.status_type()), link.name)
+    records = refused_now(StatusFolder(settings.state, kind.status_type), link.name)
     group, partitions, why = ConsumerGroup("unknown", ()), tuple[LinkedPartition, ...](), ""
     try:
         plan = kind.plan(settings, link)

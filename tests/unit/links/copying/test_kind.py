@@ -66,8 +66,6 @@ RELAY = CopyKind(
     type_faults=lambda _: (),
     faults=lambda *_: (),
     source_site=lambda _, site: site,
-    plan_type=lambda: RelayPlan,
-    status_type=lambda: RelayStatus,
     plan_fields=lambda relay: {"header": relay.header},
 )
 LINK = Relay("r", {"a": Topic("b"), "c": Topic("d")}, "paid")
@@ -81,12 +79,19 @@ def settings(tmp_path):
     return load_settings(tmp_path, {})
 
 
-@pytest.fixture
-def words(monkeypatch):
-    module = ModuleType("headrace.links.relay.errors")
-    module.WORDS = copy_words("relay")
-    monkeypatch.setitem(sys.modules, "headrace.links.relay", ModuleType("headrace.links.relay"))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+@pytest.fixture(autouse=True)
+def folder(monkeypatch):
+    """The modules of its folder."""
+    modules = {
+        "": {},
+        ".errors": {"WORDS": copy_words("relay")},
+        ".plan": {"RelayPlan": RelayPlan},
+        ".status": {"RelayStatus": RelayStatus},
+    }
+    for name, attributes in modules.items():
+        module = ModuleType(f"headrace.links.relay{name}")
+        vars(module).update(attributes)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
 def test_a_link_within_one_site_has_that_cluster_twice_and_its_own_fields(settings):
@@ -128,7 +133,6 @@ def test_records_that_are_not_copied_are_in_the_line_of_a_run(capsys):
     )
 
 
-@pytest.mark.usefixtures("words")
 def test_errors_have_codes_of_the_kind_and_say_copied():
     loss = LinkLossError("relay", "r", "central", "a/0", 5, 9, "", "gap")
     assert loss.code == "RELAY_GAP"
