@@ -32,9 +32,6 @@ class Failures:
     def read(self, assigned, offset):
         pass
 
-    def succeeded(self, attempt):
-        pass
-
     def on_rebalance(self, here):
         pass
 

@@ -66,9 +66,6 @@ class Failures:
         if self._limit is not None:
             self._limit.read(assigned, offset)
 
-    def succeeded(self, attempt: RecordAttempt) -> None:
-        """Notes that a task did a record, at whatever attempt: no limit counts it."""
-
     def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:
         """Logs an attempt that failed; its policy is asked next."""
         self.log.failed(record, error)

@@ -137,8 +137,6 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         self._context.counts["processed"] += 1
         if self.publish is not None:
             self.publish(assignment, attempt.end_sends())
-        if not attempt.is_given_up:
-            self._context.failures.succeeded(attempt)
         if self.blocked.lanes:
             self.blocked.recheck()
 
