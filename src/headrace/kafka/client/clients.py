@@ -68,7 +68,7 @@ def client_config(kafka: KafkaSettings, bootstrap: str) -> dict[str, str]:
 
 def reader_tuning(config: ClientConfig, defaults: ClientConfig) -> dict[str, str]:
     """Returns settings of a consumer that reads records: ``defaults``, unless users set others."""
-    return dict(defaults) | _set_for(READER, config)
+    return dict(defaults) | set_for(READER, config)
 
 
 def writer_tuning(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def writer_tuning(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dic
     Limits of batches, also those in ``config``, are the lower ones: brokers refuse a batch as a
     whole that is too large.
     """
-    own, known = _set_for(WRITER, config), {**config, **defaults}
+    own, known = set_for(WRITER, config), {**config, **defaults}
     limits = {
         name: str(min(int(own[name]), int(known[name])))
         for name in _BATCH_LIMITS
@@ -86,7 +86,8 @@ def writer_tuning(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dic
     return dict(defaults) | own | limits
 
 
-def _set_for(clients: str, config: Mapping[str, Any]) -> dict[str, str]:
+def set_for(clients: str, config: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what users set for ``READER`` or ``WRITER`` clients alone."""
     return {
         name.removeprefix(clients): value
         for name, value in config.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.kafka.client.clients import READER, WRITER, ClientConfig
+from headrace.kafka.client.clients import READER, WRITER, ClientConfig, set_for
 from headrace.settings import JAVA_READING, JAVA_WRITING
 
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -34,17 +34,16 @@ def java_config(config: ClientConfig) -> dict[str, str]:
 
 def java_reader(config: ClientConfig) -> dict[str, str]:
     """Returns what users set for consumers of records, as far as Kafka's Java client has it."""
-    return _set_for(READER, JAVA_READING, config)
+    return _in_java(set_for(READER, config), JAVA_READING)
 
 
 def java_writer(config: ClientConfig) -> dict[str, str]:
     """Returns what users set for producers of records, as far as Kafka's Java client has it."""
-    return _set_for(WRITER, JAVA_WRITING, config)
+    return _in_java(set_for(WRITER, config), JAVA_WRITING)
 
 
-def _set_for(clients: str, names: Mapping[str, str], config: ClientConfig) -> dict[str, str]:
-    own = {java: config.get(clients + name) for name, java in names.items()}
-    return {name: value for name, value in own.items() if value is not None}
+def _in_java(own: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    return {java: own[name] for name, java in names.items() if name in own}
 
 
 def _encryption(config: ClientConfig) -> dict[str, str]:
