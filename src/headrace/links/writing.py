@@ -11,7 +11,6 @@ from confluent_kafka import KafkaError, KafkaException
 from headrace.errors import AuthorizationError
 from headrace.kafka.client.admin_requests import topic_ids
 from headrace.kafka.client.broker_errors import (
-    forbidden,
     is_final_for_topic,
     is_forbidden,
     is_of_record,
@@ -38,10 +37,6 @@ _WRITING = {
     "queue.buffering.max.kbytes": "131072",
 }
 _ONE_BY_ONE = {"batch.num.messages": "1"}
-_RESOURCES = {
-    "GROUP_AUTHORIZATION_FAILED": "READ",
-    "CLUSTER_AUTHORIZATION_FAILED": "IDEMPOTENT_WRITE",
-}
 _FLUSH_SLICES = 60  # between them failures are looked for, every sixth of a second
 
 
@@ -88,7 +83,7 @@ class LinkWriter(TransactionWriter):
     def __init__(
         self, target: LinkTarget, transactional_id: str, *, one_by_one: bool = False
     ) -> None:
-        self._target, self._id, self._one_by_one = target, transactional_id, one_by_one
+        self._target, self._one_by_one, self._group = target, one_by_one, f"group {target.group}"
         self._rejected: dict[TopicPartition, Rejection] = {}
         config = {"client.id": process_name()} | dict(target.config)
         own = {
@@ -221,7 +216,7 @@ class LinkWriter(TransactionWriter):
         # By what helps an operator most: a record at fault, then what a topic or an ACL refuses.
         for topic, error in self._failures:
             if is_forbidden(error):
-                raise self._forbidden(error, topic)
+                raise self._forbidden(error, topic, self._group)
             if is_final_for_topic(error):
                 raise failure(self._config, topic, error)
         for topic, error in self._failures:  # such as "purged", of a transaction that has failed
@@ -239,19 +234,13 @@ class LinkWriter(TransactionWriter):
 
     def _named(self, cause: KafkaError) -> Exception:
         if is_forbidden(cause):
-            return self._forbidden(cause, ", ".join(self._target.topics))
+            return self._forbidden(cause, ", ".join(self._target.topics), self._group)
         return super()._named(cause)
 
-    def _forbidden(self, cause: KafkaError, topic: str) -> AuthorizationError:
-        resource = {
-            "TOPIC_AUTHORIZATION_FAILED": f"topic {topic}",
-            "GROUP_AUTHORIZATION_FAILED": f"group {self._target.group}",
-            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": f"transactional id {self._id}",
-        }.get(cause.name(), "cluster")
-        operation = _RESOURCES.get(cause.name(), "WRITE")
+    def _forbidden(self, cause: KafkaError, topic: str, group: str) -> AuthorizationError:
         try:
             with naming_site(self._target.site):
-                raise forbidden(self._target.config, operation, resource)
+                raise super()._forbidden(cause, topic, group)
         except AuthorizationError as error:
             return error
 

@@ -13,6 +13,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from headrace.errors import AuthorizationError
 from headrace.kafka.client.broker_errors import (
     Meaning,
     delivery_failure,
@@ -29,8 +30,15 @@ TRANSACTION_SECONDS = 60
 _SLICE_SECONDS = 1.0  # so that Ctrl-C takes effect
 _MAX_OFFSETS = 1_000  # in one request, which the coordinator writes as one batch of limited size
 _CLOSE_SECONDS = 1.0
+_NEEDED = {
+    "CLUSTER_AUTHORIZATION_FAILED": ("IDEMPOTENT_WRITE", "cluster"),
+    "GROUP_AUTHORIZATION_FAILED": ("READ", "{group}"),
+    "TOPIC_AUTHORIZATION_FAILED": ("WRITE", "topic {topic}"),
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": ("WRITE", "transactional id {id}"),
+}
 _FENCED = frozenset({Meaning.FENCED, Meaning.REBALANCING, Meaning.EVICTED})
 _UNSETTLED = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.PURGED})
+_GROUP = "the group of the transaction"
 
 # The lines that `Connections` needs, whatever a project sets.
 _LOGGED = {"log.connection.close": "true", "log_level": "6"}
@@ -215,6 +223,18 @@ class TransactionWriter:
         ended = TransactionFencedError if meaning(cause) in _FENCED else TransactionUnsettledError
         return ended(cause.str())
 
+    def _forbidden(self, cause: KafkaError, topic: str, group: str) -> AuthorizationError:
+        """Returns the error that names the missing ACL.
+
+        Args:
+            cause: what the brokers say.
+            topic: what is written, if they mean that.
+            group: whose offsets are committed, if they mean that.
+        """
+        operation, resource = _NEEDED[cause.name()]
+        name = resource.format(topic=topic, group=group, id=self._tuning["transactional.id"])
+        return forbidden(self._config, operation, name)
+
 
 class TransactionalProducer(TransactionWriter):
     """Writes records that are known together, each call of :meth:`send` in a transaction."""
@@ -267,19 +287,14 @@ class TransactionalProducer(TransactionWriter):
         if fencing := [error for error in errors if meaning(error) in _FENCED]:
             return TransactionFencedError(fencing[0].str())
         for topic, error in self._failures:
+            if is_forbidden(error):
+                return self._forbidden(error, topic, _GROUP)
             if meaning(error) not in _UNSETTLED:
                 return failure(self._config, topic, error)
         if is_forbidden(cause):
-            return self._forbidden(cause)
+            topics = ", ".join(sorted({topic for topic, _ in self._failures}))
+            return self._forbidden(cause, topics or "of the transaction", _GROUP)
         return TransactionUnsettledError(cause.str())
-
-    def _forbidden(self, cause: KafkaError) -> Exception:
-        topics = ", ".join(sorted({topic for topic, _ in self._failures}))
-        operation, resource = {
-            "GROUP_AUTHORIZATION_FAILED": ("READ", "the group of the transaction"),
-            "TOPIC_AUTHORIZATION_FAILED": ("WRITE", f"topic {topics or 'of the transaction'}"),
-        }.get(cause.name(), ("WRITE", f"transactional id {self._tuning['transactional.id']}"))
-        return forbidden(self._config, operation, resource)
 
     def _aborted(self, cause: KafkaError) -> KafkaError:
         """Aborts the transaction, and takes all its delivery reports; returns why it failed.

@@ -13,6 +13,7 @@ from headrace.errors import (
     SinkError,
     TopicMissingError,
 )
+from headrace.kafka.client.broker_errors import is_forbidden
 from headrace.kafka.write import transactions
 from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import (
@@ -100,17 +101,44 @@ def test_what_ended_a_transaction_is_said_whenever_it_is_told(
 
 
 @pytest.mark.parametrize(
-    ("failing", "code", "resource"),
+    ("failing", "code", "operation", "resource"),
     [
-        ("init", KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional id id"),
-        ("produce", KafkaError.TOPIC_AUTHORIZATION_FAILED, "topic clicks"),
-        ("commit", KafkaError.GROUP_AUTHORIZATION_FAILED, "the group of the transaction"),
+        ("init", "TRANSACTIONAL_ID", "WRITE", "transactional id id"),
+        ("init", "CLUSTER", "IDEMPOTENT_WRITE", "cluster"),
+        ("produce", "TOPIC", "WRITE", "topic clicks"),
+        ("commit", "GROUP", "READ", "the group of the transaction"),
     ],
 )
-def test_a_missing_acl_of_a_transaction_is_named(monkeypatch, failing, code, resource):
+def test_a_missing_acl_of_a_transaction_is_named(monkeypatch, failing, code, operation, resource):
     """Its records count as purged: what the brokers say of the transaction alone names it."""
-    with pytest.raises(AuthorizationError, match=f"resource '{resource}'"):
-        send(monkeypatch, Producer(failing, KafkaError(code), [PURGED]))
+    error = KafkaError(getattr(KafkaError, f"{code}_AUTHORIZATION_FAILED"))
+    with pytest.raises(AuthorizationError) as raised:
+        send(monkeypatch, Producer(failing, error, [PURGED]))
+    assert (raised.value.operation, raised.value.resource) == (operation, resource)
+
+
+@pytest.mark.parametrize(
+    ("failure", "operation", "resource"),
+    [
+        (FORBIDDEN, "WRITE", "topic clicks"),
+        (KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), "IDEMPOTENT_WRITE", "cluster"),
+    ],
+)
+def test_a_missing_acl_of_a_record_is_named(monkeypatch, failure, operation, resource):
+    with pytest.raises(AuthorizationError) as raised:
+        send(monkeypatch, Producer("produce", FATAL, [failure]))
+    assert (raised.value.operation, raised.value.resource) == (operation, resource)
+
+
+NAMES = [name for name in dir(KafkaError) if name.endswith("_AUTHORIZATION_FAILED")]
+OF_ACLS = [code for name in NAMES if is_forbidden(KafkaError(code := getattr(KafkaError, name)))]
+
+
+@pytest.mark.parametrize("code", OF_ACLS)
+def test_every_error_that_means_a_missing_acl_names_one(monkeypatch, code):
+    assert len(OF_ACLS) == 4
+    with pytest.raises(AuthorizationError):
+        send(monkeypatch, Producer("init", KafkaError(code)))
 
 
 @pytest.mark.parametrize(
