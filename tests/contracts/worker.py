@@ -4,6 +4,7 @@ The behaviours of Kafka Workers' own integration tests are among them, each name
 """
 
 import asyncio
+import json
 import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -15,16 +16,22 @@ from tests.waiting import until, wait_for
 from headrace.errors import (
     ProcessingFailedError,
     ProcessingTimeoutError,
+    RecordRejectedError,
     ReferencesTooLargeError,
+    SpreadsUnknownError,
     WorkerStateError,
 )
 from headrace.kafka.client.admin_requests import topic_ids
 from headrace.kafka.dead_letters.replayed import PartitionId, addressees
 from headrace.kafka.table.changelog import write_changelog
-from headrace.model import Topic, TopicPartition
+from headrace.model import ByAccount, Topic, TopicPartition, partition_of
 from headrace.service.status import State
+from headrace.topics.spreads import placing
+from headrace.topics.spreads.placing import SpreadTopics
+from headrace.topics.spreads.spread_table import SpreadTable
 from headrace.workers import Retry, RoundRobin, Skip, WorkerTask
 
+LEAD = timedelta(hours=2)
 FAST = {"commit_every": timedelta(milliseconds=100)}
 
 
@@ -35,6 +42,21 @@ def failing_at(number):
                 raise LookupError(f"record {number}")
 
     return Failing
+
+
+class Visit:
+    account: str
+    at: datetime
+
+
+def spread_topic(name):
+    """Takes spreads, and has as many partitions as mock brokers make."""
+    strategy = ByAccount(timedelta(minutes=1), account="account", lead=LEAD)
+    return Topic(name, event=Visit, event_time="at", partitions=4, partitioning=strategy)
+
+
+def visit(account, at):
+    return json.dumps({"account": account, "at": at.isoformat()}).encode()
 
 
 def place(bench, topic):
@@ -168,6 +190,65 @@ class WorkerContract:
 
         with pytest.raises(ReferencesTooLargeError, match="more than 50 bytes: 56"):
             drill(run())
+
+    def test_what_is_sent_to_a_topic_that_takes_spreads_is_where_the_table_says(
+        self, bench, monkeypatch
+    ):
+        """One that names its partition is there."""
+        output, now = spread_topic(f"{bench.topic.name}-out"), datetime.now(UTC)
+        bench.create(output.name, 4)
+        table = SpreadTable().changed({"large": 4}, now - timedelta(days=1), LEAD)
+        monkeypatch.setattr(placing, "SpreadsReader", lambda _: lambda: {output.name: table})
+        events = [(("large", "small")[n % 2], now - timedelta(minutes=n)) for n in range(40)]
+
+        class Sending(WorkerTask):
+            async def process(self, record):
+                number = int(record.value)
+                if number < len(events):
+                    self.send(output.name, visit(*events[number]), key=b"same")
+                else:
+                    self.send(output.name, b"any", key=b"same", partition=2)
+
+        spread = SpreadTopics((output,))
+        worker = bench.worker(Sending, spread_topics=spread, **FAST)
+        bench.send(len(events) + 1)
+
+        async def run():
+            async with running(bench.instance(worker)):
+                await until_brokers_say(lambda: bench.committed(worker) == {0: len(events) + 1})
+
+        drill(run())
+        place = partition_of(
+            output.partitioning, 4, lambda account, _: table.spreads.get(account, ())
+        )
+        expected = Counter(place({"account": a}, "", at) for a, at in events) + Counter([2])
+        assert bench.numbers(output.name, 4) == expected
+
+    @pytest.mark.parametrize(
+        ("value", "error"),
+        [
+            (visit("large", datetime.now(UTC) + 2 * LEAD), SpreadsUnknownError),
+            (b"no event", RecordRejectedError),
+            (None, RecordRejectedError),
+        ],
+    )
+    def test_what_has_no_known_place_is_not_sent_and_fails_its_record(
+        self, bench, monkeypatch, value, error
+    ):
+        output = spread_topic(f"{bench.topic.name}-out")
+        bench.create(output.name, 4)
+        monkeypatch.setattr(placing, "SpreadsReader", lambda _: dict)
+
+        class Sending(WorkerTask):
+            async def process(self, record):
+                self.send(output.name, value)
+
+        bench.send(1)
+        worker = bench.worker(Sending, spread_topics=SpreadTopics((output,)))
+        with pytest.raises(ProcessingFailedError) as found:
+            drill(bench.instance(worker).run())
+        assert isinstance(found.value.__cause__, error)
+        assert bench.numbers(output.name, 4) == Counter()
 
     def test_an_instance_is_used_once(self, bench):
         """LifecycleTest."""

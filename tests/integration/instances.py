@@ -3,15 +3,16 @@
 import asyncio
 import contextlib
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import confluent_kafka
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, until, wait_for
 
 from headrace.kafka.client.clients import connected_producer, consumer
-from headrace.kafka.client.offsets import committed, group_offsets
-from headrace.model import Topic, TopicPartition
+from headrace.kafka.client.offsets import committed, group_offsets, watermarks
+from headrace.kafka.read.range_reader import read_records
+from headrace.model import OffsetRange, Topic, TopicPartition
 from headrace.workers import Worker, WorkerInstance, WorkerTask
 
 
@@ -65,6 +66,14 @@ class Bench:
         wait_for(are_there, lambda: f"{count} values; there are {found}")
         reader.close()
         return found
+
+    def numbers(self, topic, partitions):
+        """How many records that are committed are in each partition."""
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        ranges = [
+            OffsetRange(at, 0, end) for at, (_, end) in watermarks(self.client, places).items()
+        ]
+        return Counter(record.partition() for record in read_records(self.client, "reader", ranges))
 
     def metadata(self, worker, partition=0):
         asked = [TopicPartition(self.topic.name, partition)]

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from tests.integration.service import Service
+from tests.waiting import wait_for
 
 import headrace
 from headrace.cli import main
@@ -49,6 +50,23 @@ events = Topic(
         timedelta(seconds=1), account={account}, lead={lead}
     ),
 )
+"""
+WORKER = """
+import json
+from datetime import UTC, datetime, timedelta
+from headrace import Topic
+from headrace import Send, WorkerRecord, worker
+from {module} import events
+
+numbers = Topic("{name}-numbers", partitions=1)
+
+@worker(topic=numbers, name="spreading")
+async def spreading(record: WorkerRecord, send: Send) -> None:
+    seconds = int(record.value)
+    at = datetime(2026, 5, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    event = {{"id": str(seconds), "account": "", "at": at.isoformat()}}
+    value = json.dumps(event).encode()
+    send(events.name, value, key=record.key, headers=(("account", b"large"),))
 """
 PROGRAM = """
 import sys, threading, time
@@ -194,6 +212,34 @@ def test_producers_that_run_follow_and_every_window_is_where_the_table_says(
         errors = [program.communicate()[1] for program in programs]
     assert [program.returncode for program in programs] == [0, 0], errors
     check_places(topic, config)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "2")])
+def test_what_workers_send_is_where_the_table_says(project, config, arguments):
+    topic, folder = project(None, "timedelta(hours=1)")
+    [module] = [path.stem for path in folder.glob("flow_*.py")]
+    (folder / "spreading.py").write_text(WORKER.format(name=topic.name, module=module))
+    settings = folder / "headrace.toml"
+    settings.write_text(settings.read_text().replace(f'["{module}"]', f'["{module}", "spreading"]'))
+    command = [sys.executable, "-m", "headrace"]
+    where = ["--project", str(folder)]
+    subprocess.run([*command, "apply", *where], check=True, capture_output=True)
+    before = datetime(2026, 5, 1, tzinfo=UTC) - timedelta(days=1)
+    table = apply_spreads(config, topic, 0, {"large": 6}, lambda: before)
+    with headrace.Project.open(folder).producer() as producer:
+        for number in range(60):
+            producer.send(f"{topic.name}-numbers", b"%d" % number)
+    run = subprocess.Popen([*command, "workers", "run", "spreading", *where, *arguments])
+    try:
+        wait_for(lambda: len(list(table_records(config, topic.name))) == 60)
+        assert run.poll() is None
+    finally:
+        run.terminate()
+        run.wait()
+    place = partition_of(topic.partitioning, PARTITIONS, lambda account, _: table.spreads[account])
+    for record in table_records(config, topic.name):
+        at = datetime.fromisoformat(json.loads(record.value())["at"])
+        assert record.partition() == place({}, "large", at)
 
 
 def test_the_service_follows_and_places_by_the_account_of_the_token(broker, config, tmp_path):

@@ -189,6 +189,11 @@ def first_window(time: datetime, window: timedelta) -> datetime:
     return _EPOCH - (_EPOCH - time) // window * window
 
 
+def window_start(number: int, window: timedelta) -> datetime:
+    """Returns the start of a window by its number; that of 0 starts in 1970."""
+    return _EPOCH + number * window
+
+
 def width_at(spreads: Iterable[Spread], begin: datetime) -> int:
     """Returns over how many partitions an account is spread in a window.
 
@@ -212,7 +217,7 @@ def _spread(
 ) -> int:
     # By the window's start, and not by the event's time: else a new spread divides a window.
     number = _begin(time, strategy.window)
-    begin = _EPOCH + number * strategy.window
+    begin = window_start(number, strategy.window)
     spreads: Sequence[Spread] = strategy.spreads.get(account, ())
     if applied is not None:
         spreads = (*spreads, *applied(account, begin))

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from headrace.errors import TopicMissingError
 from headrace.events.avro.values import AvroTexts
@@ -25,6 +25,10 @@ from headrace.project.services import broker_config
 from headrace.runtime.extras import require_extra
 from headrace.settings import Settings
 from headrace.topics.schemas import protobuf_lookup, schema_lookup
+
+if TYPE_CHECKING:
+    from headrace.events.avro.values import SchemaLookup
+    from headrace.events.protobuf.values import ProtobufLookup
 
 TailFrom: TypeAlias = Literal["earliest", "latest"] | datetime
 """The first records; only new records; the first records since a time."""
@@ -93,14 +97,19 @@ def tail_topic(settings: Settings, topic: str, options: TailOptions) -> Iterator
 
 def json_text_of(settings: Settings, record_format: Format) -> _TextOf | None:
     """Returns what makes the JSON text of a value; None: values are shown as they are."""
-    lookup = schema_lookup(settings)
-    if lookup is None or not isinstance(record_format, Registered):
+    return text_maker(record_format, schema_lookup(settings), protobuf_lookup(settings))
+
+
+def text_maker(
+    record_format: Format, schemas: SchemaLookup | None, protobuf: ProtobufLookup | None
+) -> _TextOf | None:
+    """Returns what makes the JSON text of a value, by lookups of schemas, as `json_text_of`."""
+    if schemas is None or not isinstance(record_format, Registered):
         return None
     require_extra(record_format.extra)
     if isinstance(record_format, Protobuf):
-        shown = protobuf_lookup(settings)
-        return None if shown is None else ShownMessages(shown)
-    return AvroTexts(lookup) if isinstance(record_format, Avro) else json_text
+        return None if protobuf is None else ShownMessages(protobuf)
+    return AvroTexts(schemas) if isinstance(record_format, Avro) else json_text
 
 
 def _as_json(records: Iterator[TailedRecord], text_of: _TextOf) -> Iterator[TailedRecord]:

@@ -16,6 +16,7 @@ from headrace.workers.tasks.policy import FailurePolicy, Stop
 from headrace.workers.tasks.task import WorkerTask
 
 if TYPE_CHECKING:
+    from headrace.topics.spreads.placing import SpreadTopics
     from headrace.workers.references.lookups import EventLookups
 
 Lifespan: TypeAlias = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Any]]
@@ -82,6 +83,8 @@ class Worker(DeclaredValue):
             least once: it may be there twice. Exactly once: readers of committed records see what
             was sent for a record once; see :mod:`headrace.workers.exactly_once`.
         lookups: set by headrace where the worker runs.
+        spread_topics: set by headrace where the worker runs: topics of the project that place what
+            is sent to them by account, as `headrace topics spread` has applied.
     """
 
     name: str
@@ -107,6 +110,7 @@ class Worker(DeclaredValue):
     site: str = ""
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     lookups: EventLookups | None = field(default=None, repr=False, compare=False)
+    spread_topics: SpreadTopics | None = field(default=None, repr=False, compare=False)
 
     @property
     def topics(self) -> tuple[Topic, ...]:

@@ -221,6 +221,8 @@ class RunningInstance:
         """
         # Before it joins: partitions that are assigned would wait for a slow lifespan.
         await self._shared.enter()
+        if self._output.places is not None:
+            await asyncio.to_thread(self._output.places.start)
         # One at a time: members that joined before one that fails are closed with the instance.
         for group, topics in consumed_topics(self._worker).items():
             membership = replace(self._membership, group=group, topics=topics)
@@ -242,6 +244,8 @@ class RunningInstance:
             task.cancel()
         # Before the last commit: a record is done only when what it sent is confirmed.
         await self._output.close(seconds)
+        if self._output.places is not None:
+            self._output.places.close()
         if done := sum(assigned.uncommitted for assigned in self.assignments.values()):
             _LOG.warning(
                 "%s: %d records are done beyond one that is not; those that do not fit into the "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.group.subscription import Membership
@@ -21,8 +21,12 @@ from headrace.workers.failures.failures import DeadLetterOutput
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.sender import Sender
-from headrace.workers.tasks.task import Send
+from headrace.workers.tasks.task import Headers, Send
 from headrace.workers.timing import WorkerTiming
+
+if TYPE_CHECKING:
+    from headrace.project.loaded import LoadedProject
+    from headrace.topics.spreads.placing import SpreadPlaces
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class WorkerOutput:
         letters: takes its dead letters.
         consumer: makes a member of a group, which commits what is done.
         close: waits for what was sent, for so many seconds, before the last commit.
+        places: of what tasks send to topics that take spreads; None: the project has none.
     """
 
     send: Send
@@ -42,6 +47,7 @@ class WorkerOutput:
     letters: DeadLetterOutput
     consumer: Callable[[Membership, LaneContext, PartitionSet], GroupConsumer]
     close: Callable[[float], Awaitable[None]]
+    places: SpreadPlaces | None = None
 
 
 MakeOutput: TypeAlias = Callable[[Worker, ClientConfig, ClientConfig, WorkerTiming], WorkerOutput]
@@ -59,9 +65,49 @@ def output_of(
         source: of the cluster with the topics that are read.
         timing: of the instance.
     """
-    if worker.is_exactly_once:
-        return _exactly_once(worker, config, timing)
-    return _at_least_once(worker, config, source, timing)
+    output = (
+        _exactly_once(worker, config, timing)
+        if worker.is_exactly_once
+        else _at_least_once(worker, config, source, timing)
+    )
+    if worker.spread_topics is None:
+        return output
+    from headrace.topics.spreads.placing import SpreadPlaces
+
+    places = SpreadPlaces(worker.spread_topics, config)
+    return replace(output, send=placing(output.send, places), places=places)
+
+
+def with_spread_topics(worker: Worker, project: LoadedProject) -> Worker:
+    """Returns a worker that is about to run, whose sends follow what is applied to topics.
+
+    Raises:
+        ExtraMissingError: if the extra of the format of such a topic is not installed.
+    """
+    if not any(topic.takes_spreads for topic in project.topics.values()):
+        return worker
+    from headrace.topics.spreads.placing import SpreadTopics
+
+    topics = [*project.topics.values()]
+    return replace(worker, spread_topics=SpreadTopics.of(topics, project.settings))
+
+
+def placing(send: Send, places: SpreadPlaces) -> Send:
+    """Returns what sends records to the partitions that ``places`` says, unless one is named."""
+
+    def placed(
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int = -1,
+    ) -> Awaitable[None]:
+        if partition == -1 and isinstance(topic, str):
+            partition = places.partition(topic, value, key, headers)
+        return send(topic, value, key=key, headers=headers, partition=partition)
+
+    return placed
 
 
 def _at_least_once(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -25,6 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _decoded: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 
+Headers = Sequence[tuple[str, bytes | None]]
 TextOf = Callable[[bytes | None], object]
 """Returns the JSON text of a value; anything else if it can't be read."""
 
@@ -86,9 +87,15 @@ class AccountReader:
 
     def place(self, record: Record) -> tuple[str, int] | None:
         """Returns account and number of the window; None: it has none, or can't be read."""
+        return self.place_of(record.value(), record.key(), record.headers() or ())
+
+    def place_of(
+        self, value: bytes | None, key: bytes | None, headers: Headers
+    ) -> tuple[str, int] | None:
+        """Returns the same of the parts of a record."""
         try:
-            document = self._document(record)
-            account = self._account(record, document)
+            document = self._document(value, headers)
+            account = self._account(key, headers, document)
             time = self._time_of(document[self._time])
         except (ValueError, TypeError, KeyError, OverflowError):
             return None
@@ -96,20 +103,21 @@ class AccountReader:
             return None
         return account, (time - _EPOCH) // self._window
 
-    def _document(self, record: Record) -> Any:
-        value = record.value()
+    def _document(self, value: bytes | None, headers: Headers) -> Any:
         if self._text_of is None:
             return _decoded(value or b"")
-        text = self._text_of(framed(value, record.headers() or ()))
+        text = self._text_of(framed(value, headers))
         return _decoded(text if isinstance(text, bytes) else b"")
 
-    def _account(self, record: Record, document: Mapping[str, Any]) -> str | None:
+    def _account(
+        self, key: bytes | None, headers: Headers, document: Mapping[str, Any]
+    ) -> str | None:
         if self._field is not None:
             value = value_at(document, self._field)
             return "" if value is None else str(value)
-        named = [value for name, value in record.headers() or () if name == ACCOUNT_HEADER]
+        named = [value for name, value in headers if name == ACCOUNT_HEADER]
         # Of a topic without a key, the account is the key.
-        account = named[-1] if named else None if self._has_key else record.key()
+        account = named[-1] if named else None if self._has_key else key
         return None if account is None else account.decode()
 
     def _time_of(self, value: Any) -> datetime | None:

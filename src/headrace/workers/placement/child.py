@@ -17,6 +17,7 @@ from headrace.runtime.instance_name import process_name
 from headrace.runtime.logs import Subject, log_to
 from headrace.settings import environment, load_settings
 from headrace.workers import Worker
+from headrace.workers.output import with_spread_topics
 from headrace.workers.placement.distributed_run import is_permanent
 from headrace.workers.placement.processes import ChildFailure
 from headrace.workers.run import WorkerRunOptions, worker_run
@@ -63,7 +64,8 @@ def run_child(
             log_format=log_format or "text",
             subject=Subject("worker", name),
         )
-        worker = load_project(settings).declared(Worker)[name]
+        project = load_project(settings)
+        worker = with_spread_topics(project.declared(Worker)[name], project)
         run = worker_run(settings, worker, options)
         # A supervisor may send SIGTERM to every process of the service, not to the parent alone.
         signal.signal(signal.SIGTERM, lambda *_: run.stop())

@@ -120,7 +120,15 @@ class Send(Protocol):
         headers: Headers = (),
         partition: int = -1,
     ) -> Awaitable[None]:
-        """Takes effect at once; the key decides where ``partition`` is -1."""
+        """Takes effect at once; the key decides where ``partition`` is -1.
+
+        Of a topic of the project that declares ``ByAccount(lead=...)``, account and event time
+        decide, as with `headrace ingest`: see docs/reference/partitioning.md.
+
+        Raises:
+            SpreadsUnknownError: if it is not known which spreads count for the event.
+            RecordRejectedError: if such a topic's record has no account or event time.
+        """
 
 
 class WorkerTask:
