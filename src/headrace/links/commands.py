@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -19,8 +19,19 @@ if TYPE_CHECKING:
     from headrace.links.views import LinkStandings
     from headrace.service.run import RunOptions, ServiceRun
 
-LinkRun: TypeAlias = "tuple[Callable[[RunOptions], ServiceRun[Any]], Live[Any]]"
-"""What makes an instance, and how its status is shown."""
+
+class LinkRun(NamedTuple):
+    """What runs an instance.
+
+    Attributes:
+        start: makes it.
+        shown: how its status is shown.
+        notice: what users are to know before it starts; empty: nothing.
+    """
+
+    start: Callable[[RunOptions], ServiceRun[Any]]
+    shown: Live[Any]
+    notice: str = ""
 
 
 def link_command(
@@ -30,7 +41,7 @@ def link_command(
 
     Options and arguments of the kind's own are decorators of the function:
 
-    - ``run(project, link, ...)`` returns a ``LinkRun``;
+    - ``run(project, link, ...)`` returns a :class:`LinkRun`;
     - ``list_(project, links)`` returns :class:`headrace.links.views.LinkStandings` of all;
     - ``accept(project, link, partition, ...)`` returns an ``AcceptedLoss``.
 
@@ -82,9 +93,12 @@ def _run(
     from headrace.service.run import RunOptions
 
     [link] = links
-    instance_of, shown = start(link, **values)
+    link_run = start(link, **values)
     log_to_file(session, log_format, Subject(kind_of(link).label, link.name))
-    run_service(session, instance_of(RunOptions(metrics_host, metrics_port)), shown, link.name)
+    if link_run.notice:
+        session.output.warn(link_run.notice)
+    instance = link_run.start(RunOptions(metrics_host, metrics_port))
+    run_service(session, instance, link_run.shown, link.name)
 
 
 def _list(session: Session, read: Callable[..., LinkStandings], links: list[Any]) -> LinkStandings:

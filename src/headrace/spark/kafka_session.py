@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 
 from headrace.runtime.files.cache import cache_folder
 from headrace.runtime.java.installation import find_java
-from headrace.runtime.java.jars import fetch
+from headrace.runtime.java.jars import download_notice, fetch
 from headrace.settings import Settings
 from headrace.spark.session import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_JARS = "spark-kafka"
 # Certificates and logins of Kafka's Java client are options of Spark's source and sink.
 _REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore"
+
+
+def jars_notice(environ: Mapping[str, str]) -> str:
+    """Returns which jars the first session of a user fetches, in words; empty: they are there."""
+    return download_notice(_JARS, "Spark's Kafka source and sink", cache_folder(environ))
 
 
 @contextmanager
@@ -37,7 +43,7 @@ def kafka_session(
         JavaMissingError: if there is no Java.
     """
     java = find_java(environ)
-    jars = fetch("spark-kafka", java, cache=cache_folder(environ), on_progress=lambda *_: None)
+    jars = fetch(_JARS, java, cache=cache_folder(environ), on_progress=lambda *_: None)
     config = dict(settings.spark.config)
     own_jars = filter(None, [config.get("spark.jars", ""), *(jar.as_uri() for jar in jars)])
     config["spark.jars"] = ",".join(own_jars)

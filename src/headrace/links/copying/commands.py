@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from headrace.links.commands import link_command, refuse_unknown
+from headrace.links.commands import LinkRun, link_command, refuse_unknown
 
 if TYPE_CHECKING:
     from headrace.links.accepted import AcceptedLoss
-    from headrace.links.commands import LinkRun
     from headrace.links.copying.declaration import CopyLink
     from headrace.links.views import LinkStandings
     from headrace.model import TopicPartition
@@ -59,7 +58,7 @@ def _add_run(group: click.Group, link: str) -> None:
         from headrace.links.copying.run import copy_run
         from headrace.links.copying.views import copying
 
-        return partial(copy_run, project, declared), copying
+        return LinkRun(partial(copy_run, project, declared), copying)
 
 
 def _add_list(group: click.Group) -> None:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.session import epilog
-from headrace.links.commands import link_command, refuse_unknown
+from headrace.links.commands import LinkRun, link_command, refuse_unknown
 
 if TYPE_CHECKING:
     from headrace.links.accepted import AcceptedLoss
-    from headrace.links.commands import LinkRun
     from headrace.links.dispatcher.declaration import Dispatcher
     from headrace.links.views import LinkStandings
     from headrace.model import TopicPartition
@@ -41,10 +40,13 @@ def run(
     """
     from headrace.links.dispatcher.run import dispatcher_run
     from headrace.links.dispatcher.views import dispatching
+    from headrace.settings import environment
+    from headrace.spark.kafka_session import jars_notice
 
     for site in sites:
         refuse_unknown(declared.name, "dispatch to", site, declared.targets)
-    return partial(dispatcher_run, project, declared, sites=sites, once=once), dispatching
+    start = partial(dispatcher_run, project, declared, sites=sites, once=once)
+    return LinkRun(start, dispatching, jars_notice(environment()))
 
 
 @link_command(dispatcher, "--json")

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.session import epilog
-from headrace.links.commands import link_command, refuse_unknown
+from headrace.links.commands import LinkRun, link_command, refuse_unknown
 
 if TYPE_CHECKING:
     from headrace.links.accepted import AcceptedLoss
-    from headrace.links.commands import LinkRun
     from headrace.links.merger.declaration import Merger
     from headrace.links.merger.views import MergerStandings
     from headrace.model import TopicPartition
@@ -36,7 +35,7 @@ def run(project: LoadedProject, declared: Merger) -> LinkRun:
     from headrace.links.merger.run import merger_run
     from headrace.links.merger.views import merging
 
-    return partial(merger_run, project, declared), merging
+    return LinkRun(partial(merger_run, project, declared), merging)
 
 
 @link_command(merger, "--json")

@@ -51,6 +51,8 @@ def reconcile(
     from headrace.operations.reconciling.reconcile import reconcile as compare
     from headrace.pipelines.declaration import Pipeline
     from headrace.queries.declaration import StandingQueries
+    from headrace.settings import environment
+    from headrace.spark.kafka_session import jars_notice
 
     project = session.project
     links = counted_ends(project)
@@ -63,6 +65,8 @@ def reconcile(
     pipelines = [p for p in session.declared(Pipeline) if p.name in names or not names]
     queries = [q for q in session.declared(StandingQueries) if q.name in names or not names]
     links = [link for link in links if link.book.name in names or not names]
+    if recount and links and (notice := jars_notice(environment())):
+        session.output.warn(notice)
     request = ReconcileRequest(times, since, recount)
     result: Reconciliation = until_signal(compare, project, pipelines, request, links, queries)
     if result.is_unbalanced or (strict and result.is_unknown):

@@ -83,9 +83,13 @@ def emit(
     from headrace.queries.emit.views import emitting
     from headrace.queries.registry.registrations import declared_queries
     from headrace.service.run import RunOptions
+    from headrace.settings import environment
+    from headrace.spark.kafka_session import jars_notice
 
     declared = declared_queries(session.project, queries)
     log_to_file(session, log_format, Subject("queries", declared.name))
+    if notice := jars_notice(environment()):
+        session.output.warn(notice)
     options = RunOptions(metrics_host, metrics_port)
     instance = matched_events_run(session.project, declared, topic, options)
     run_service(session, instance, emitting)

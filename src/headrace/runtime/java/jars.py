@@ -105,6 +105,24 @@ def fetch_jars(
     return [jar.path(cache) for jar in jars]
 
 
+def download_notice(group: str, what: str, cache: Path) -> str:
+    """Returns what :func:`fetch` downloads, in words; empty: all jars of the group are there.
+
+    Args:
+        group: of the jars.
+        what: they are, for users.
+        cache: the per-user folder.
+    """
+    missing = _missing(locked(group), cache)
+    if not missing:
+        return ""
+    size = f"{sum(jar.size for jar in missing) / 1e6:.1f} MB"
+    return (
+        f"Fetching {what} from Maven Central ({len(missing)} jars, {size}). "
+        f"This is done once: they are kept in {cache}"
+    )
+
+
 def _missing(jars: Sequence[Jar], cache: Path) -> list[Jar]:
     return [jar for jar in jars if not jar.matches(jar.path(cache))]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import JarError
+from headrace.runtime.java import jars
 from headrace.runtime.java.installation import Java
 from headrace.runtime.java.jars import LOCK, Jar, fetch_jars, locked
 from headrace.runtime.java.relock import ROOTS
@@ -143,6 +144,17 @@ def test_progress_ends_at_the_total(repository, cache):
     fetch(wanted, repository, cache, lambda *report: reports.append(report))
     assert reports[-1][:2] == (12, 12)
     assert {name for _, _, name in reports} == {"a", "b"}
+
+
+def test_what_is_fetched_is_said_before_it_is_and_not_again(repository, cache, monkeypatch):
+    wanted = [repository.add("a", b"1" * 150_000), repository.add("b", b"2" * 50_000)]
+    monkeypatch.setattr(jars, "locked", lambda _: wanted)
+    assert jars.download_notice("spark-kafka", "Spark's jars", cache) == (
+        "Fetching Spark's jars from Maven Central (2 jars, 0.2 MB). "
+        f"This is done once: they are kept in {cache}"
+    )
+    fetch(wanted, repository, cache)
+    assert jars.download_notice("spark-kafka", "Spark's jars", cache) == ""
 
 
 def test_nothing_of_a_fetch_is_left_behind_even_after_a_crash(repository, cache):
