@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -63,9 +64,25 @@ class Screen:
         self.out.print(f"[yellow]{escape(text)}", soft_wrap=True)
 
 
+class _Table(Table):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yields the rows; in a file, no line ends with the spaces that fill its last column."""
+        shown = cast("Iterable[Segment]", super().__rich_console__(console, options))
+        if console.is_terminal:
+            yield from shown
+            return
+        for line in Segment.split_lines(shown):
+            while line and not line[-1].text.strip(" "):
+                line.pop()
+            if line:
+                text, style, control = line.pop()
+                line.append(Segment(text.rstrip(" "), style, control))
+            yield from (*line, Segment.line())
+
+
 def table(*columns: str, right: tuple[int, ...] = ()) -> Table:
     """Returns an empty table; the numbers of ``right`` are those of columns of figures."""
-    empty = Table(box=None, pad_edge=False)
+    empty = _Table(box=None, pad_edge=False)
     for number, name in enumerate(columns):
         empty.add_column(name, overflow="fold", justify="right" if number in right else "left")
     return empty

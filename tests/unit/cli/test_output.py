@@ -376,3 +376,14 @@ def test_into_a_file_nothing_is_wrapped_or_cut(capsys):
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     words = place.split()
     assert lines == [["place", "state"], [*words, "unbalanced"], ["orders:", *words], words]
+
+
+def test_in_a_file_no_line_of_a_table_ends_with_the_spaces_that_fill_its_columns(capsys):
+    shown = table("topic", "why", right=(0,))
+    for row in (("clicks", "a reason that is longer than others"), ("x", "short"), ("views", "")):
+        shown.add_row(*row)
+    Screen().out.print(shown)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[2:]] == [["x", "short"], ["views"]]
+    assert lines == [line.rstrip() for line in lines]
+    assert lines[2].startswith("     x")
