@@ -16,6 +16,7 @@ from headrace.kafka.write import record as write
 from headrace.model import DeadLetter, TopicPartition
 from headrace.runtime.clock import Clock
 from headrace.workers.declaration import Worker
+from headrace.workers.exactly_once.held import CallSends
 from headrace.workers.exactly_once.sender import open_sends
 from headrace.workers.failures.failure_log import FailureLog
 from headrace.workers.failures.failures import Failures
@@ -252,11 +253,12 @@ class BenchInstance:
         topic, value, key, partition = record
         error, sends = self.failing_topics.get(topic), sent.sends
         if error is None and sends is not None:
-            sends.hold(write.ProducerRecord(topic, key, value, headers, partition))
+            held = write.ProducerRecord(topic, key, value, headers, partition)
+            sends.hold(held, write.weight_of(held))
         sent.end(error)
 
-    def _publish(self, _: AssignedPartition, records: list[write.ProducerRecord]) -> None:
-        for record in records:
+    def _publish(self, _: AssignedPartition, __: Lane, ___: int, sent: CallSends) -> None:
+        for record in sent.records:
             place = (record.headers, record.partition)
             self._put(SentRecord(record.topic, record.value, record.key, *place))
 

@@ -14,17 +14,18 @@ from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.group.group_member import NoMemberError
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.group.subscription import Membership, Taken
-from headrace.kafka.write.record import ProducerRecord
+from headrace.kafka.write.record import ProducerRecord, weight_of
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import Guarantee, Topic, TopicPartition
 from headrace.testing.bench_instance import Message, SentRecord
 from headrace.workers import KeyHash, Retry, Skip, Worker, WorkerTask
 from headrace.workers.consumer_group import group_consumer
-from headrace.workers.exactly_once import consumer, output_topics
+from headrace.workers.exactly_once import consumer, output_topics, transactions
 from headrace.workers.exactly_once.consumer import ExactlyOnceConsumer
 from headrace.workers.exactly_once.dead_letters import HeldDeadLetters
 from headrace.workers.exactly_once.output_topics import OutputTopic, OutputTopics
 from headrace.workers.exactly_once.sender import HoldingSender
+from headrace.workers.exactly_once.transactions import MAX_BYTES, TransactionSize
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
@@ -44,7 +45,7 @@ class Brokers:
         self.committed, self.output = {}, []
         self.wanted = defaultdict(set)
         self.owner, self.generation = {}, Counter()
-        self.faults = True
+        self.faults, self.max_bytes = True, MAX_BYTES
 
     def evict(self, member):
         """It is silent for too long: others may have its partitions at once."""
@@ -55,6 +56,8 @@ class Brokers:
     def commit(self, member, records, offsets):
         with self.lock:
             number, generation = member
+            if sum(map(weight_of, records)) > self.max_bytes:
+                raise TransactionUnsettledError("it takes too long")
             if generation != self.generation[number]:
                 raise TransactionFencedError("another generation")
             outcome = self.rng.choice(OUTCOMES) if self.faults else "committed"
@@ -236,12 +239,22 @@ def is_all_committed(brokers):
     return offsets == [RECORDS] * len(PARTITIONS)
 
 
+@pytest.mark.parametrize("transaction_bytes", [2**20, 300])
 @pytest.mark.parametrize("metadata_bytes", [0, 60, 4096])
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_readers_see_what_was_sent_for_each_record_once(
-    monkeypatch, metadata_bytes, seed
+    monkeypatch, metadata_bytes, seed, transaction_bytes
 ):
     rng = random.Random(f"{seed} {metadata_bytes}")
+    brokers = modelled(monkeypatch, rng, metadata_bytes)
+    for name in ("_FIRST_BYTES", "_MIN_BYTES", "MAX_BYTES"):
+        monkeypatch.setattr(transactions, name, transaction_bytes)
+    assert asyncio.run(worked(brokers, rng)) == []
+    check_each_once(brokers)
+
+
+def modelled(monkeypatch, rng, metadata_bytes=4096):
+    """Returns brokers that instances use from now on."""
     brokers = Brokers(rng)
 
     def subscription(config, membership, *callbacks):
@@ -252,13 +265,68 @@ def test_whatever_happens_readers_see_what_was_sent_for_each_record_once(
     monkeypatch.setattr(consumer, "offset_metadata_bytes", lambda _: metadata_bytes)
     monkeypatch.setattr(output_topics, "describe", described)
     monkeypatch.setattr(output_topics, "topic_settings", lambda *_: {})
-    assert asyncio.run(worked(brokers, rng)) == []
+    return brokers
+
+
+def check_each_once(brokers):
     expected = [place.partition * 1000 + n for place in PARTITIONS for n in range(RECORDS)]
     assert Counter(brokers.output) == Counter(expected)
     for partition in range(len(PARTITIONS)):
         for key in range(KEYS):
             of_key = [v for v in brokers.output if v // 1000 == partition and v % KEYS == key]
             assert of_key == sorted(of_key)
+
+
+@pytest.mark.parametrize("are_moved", [False, True])
+def test_brokers_that_take_a_part_of_what_is_held_get_no_more_in_a_transaction(
+    monkeypatch, are_moved
+):
+    class Large(WorkerTask):
+        async def process(self, record):
+            done.append(record.offset)
+            self.send("out", record.value.ljust(50_000))
+
+    async def run():
+        failures = []
+        worker = Worker(
+            "w",
+            Topic("clicks"),
+            Large,
+            partitioner=KeyHash(4),
+            commit_every=timedelta(seconds=1),
+            guarantee=Guarantee.EXACTLY_ONCE,
+        )
+        instances = [Instance(brokers, number, worker, failures) for number in range(2)]
+        brokers.wanted[0] = set(PARTITIONS)
+        if are_moved:  # with what it holds then
+            await until(lambda: len(done) > RECORDS)
+            brokers.wanted[0], brokers.wanted[1] = set(), set(PARTITIONS)
+        await until(lambda: failures or is_all_committed(brokers) or ended(instances))
+        for instance in instances:
+            await instance.stop()
+        return failures
+
+    done, brokers = [], modelled(monkeypatch, random.Random(1))
+    brokers.faults, brokers.max_bytes = False, 300_000
+    assert asyncio.run(run()) == []
+    check_each_once(brokers)
+
+
+def test_a_transaction_is_as_large_as_brokers_take_in_time():
+    size = TransactionSize()
+    first = size.bytes
+    assert first <= MAX_BYTES / 8, "brokers may be slow"
+    size.committed(10, 0.01)
+    assert size.bytes == first, "nothing is known about larger ones"
+    while size.bytes < MAX_BYTES:
+        size.committed(size.bytes, 0.5)
+    size.committed(size.bytes, 9.0)
+    assert size.bytes == MAX_BYTES
+    size.committed(size.bytes, 20.0)
+    assert size.bytes == MAX_BYTES // 2
+    for _ in range(10):
+        size.failed()
+    assert 0 < size.bytes < first
 
 
 def described(config, topics):
@@ -275,10 +343,10 @@ def described(config, topics):
 )
 def test_what_a_topic_would_refuse_is_refused_before_a_transaction_has_it(record, reason):
     topic = OutputTopic("out", 3, 1000, is_compacted=True)
-    fault = topic.fault(record)
+    fault = topic.fault(record, weight_of(record))
     assert isinstance(fault, RecordRejectedError)
     assert reason in str(fault)
-    assert topic.fault(ProducerRecord("out", b"k", b"v", (), 2)) is None
+    assert topic.fault(ProducerRecord("out", b"k", b"v", (), 2), 112) is None
 
 
 def test_a_send_for_no_record_is_an_error():

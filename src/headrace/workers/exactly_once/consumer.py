@@ -16,17 +16,21 @@ from headrace.kafka.group.commits import OffsetCommit
 from headrace.kafka.group.group_member import NoMemberError
 from headrace.kafka.group.groups import offset_metadata_bytes
 from headrace.kafka.group.subscription import Membership, Taken
-from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import TopicPartition
 from headrace.workers.consumer_group.group_consumer import GroupConsumer
-from headrace.workers.exactly_once.transactions import Transactions
+from headrace.workers.exactly_once.held import Cut
+from headrace.workers.exactly_once.transactions import (
+    TRANSACTION_SECONDS,
+    Transactions,
+    TransactionSize,
+)
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
 
-MAX_HELD_BYTES = 16 * 2**20
-"""More is written at once, before ``commit_every``: brokers take so much within seconds."""
+LAST_SECONDS = TRANSACTION_SECONDS / 2
+"""Of partitions that go to another instance, no further transaction begins after this time."""
 
 _LOG = logging.getLogger("headrace.workers")
 
@@ -37,7 +41,7 @@ class _Part:
 
     assigned: AssignedPartition
     commit: OffsetCommit
-    records: tuple[ProducerRecord, ...]
+    cut: Cut
 
 
 class ExactlyOnceConsumer(GroupConsumer):
@@ -61,6 +65,7 @@ class ExactlyOnceConsumer(GroupConsumer):
         self._member: Any = None
         super().__init__(config, membership, context, assignments)
         self._transactions = Transactions(config, membership.group, batch_bytes)
+        self._size, self._turn = TransactionSize(), 0
         # Not the loop's own threads: tasks may occupy all of those.
         self._writing = ThreadPoolExecutor(1, f"{membership.group}-transactions")
         self._transaction: asyncio.Task[None] | None = None
@@ -73,12 +78,14 @@ class ExactlyOnceConsumer(GroupConsumer):
             await self._start_over()
             return Taken([], [])
         taken = await super().take()
-        if sum(assigned.held_bytes for assigned in self._own()) > MAX_HELD_BYTES:
+        if sum(assigned.held.bytes for assigned in self._own()) > self._size.bytes:
             self._is_commit_due = True
         return taken
 
     async def commit(self) -> None:
-        """Starts a transaction of all that is done, unless one is on its way.
+        """Starts a transaction of what is done, unless one is on its way.
+
+        It has all of that, or about as much as brokers take within its time.
 
         Raises:
             HeadraceError: why the last one was refused, if that is not for a rebalance.
@@ -190,17 +197,28 @@ class ExactlyOnceConsumer(GroupConsumer):
             return None
 
     def _parts(self, partitions: Iterable[AssignedPartition]) -> list[_Part]:
-        parts, without_epoch = [], []
-        for assigned in partitions:
-            commit = assigned.commit_whole(self._assignments.metadata_bytes)
-            self._note_committable(assigned, is_committable=not assigned.is_changed)
-            if commit is not None:
-                parts.append(_Part(assigned, commit, tuple(assigned.held)))
-                if commit.epoch < 0:
-                    without_epoch.append(assigned)
+        """Returns what the next transaction has; where that is not all, others are first next."""
+        parts, left = [], self._size.bytes
+        in_turn = list(partitions)
+        first = self._turn % max(1, len(in_turn))
+        for assigned in in_turn[first:] + in_turn[:first]:
+            if left <= 0:
+                break
+            part = self._part(assigned, left)
+            is_committable = part is not None or not assigned.is_changed
+            self._note_committable(assigned, is_committable=is_committable)
+            if part is not None:
+                parts.append(part)
+                left -= part.cut.bytes
+        self._turn += any(part.cut.end is not None for part in parts) or left <= 0
+        without_epoch = [part.assigned for part in parts if part.commit.epoch < 0]
         if without_epoch and self._ends_request is None:
             self._ends_request = self._loop.create_task(self._fetch_ends(without_epoch))
         return parts
+
+    def _part(self, assigned: AssignedPartition, max_bytes: int) -> _Part | None:
+        held = assigned.commit_held(max_bytes, self._assignments.metadata_bytes)
+        return None if held is None else _Part(assigned, *held)
 
     def _note_committable(self, assigned: AssignedPartition, *, is_committable: bool) -> None:
         """Reads no further of a partition while a commit can't say what is done of it."""
@@ -220,12 +238,13 @@ class ExactlyOnceConsumer(GroupConsumer):
         self._assignments.backpressure.set_uncommittable(assigned, is_now=not is_committable)
 
     async def _write(self, parts: list[_Part], member: Any) -> None:
-        """Writes a transaction. What was not committed is in the next one.
+        """Writes a transaction. What was not committed is in the next one, or in later ones.
 
         Raises:
             HeadraceError: if Kafka refuses a record or a topic.
         """
-        records = [record for part in parts for record in part.records]
+        records = [record for part in parts for record in part.cut.records]
+        size, started = sum(part.cut.bytes for part in parts), self._loop.time()
         offsets = [
             client_partition(commit.partition, commit.offset, commit.metadata, commit.epoch)
             for commit in (part.commit for part in parts)
@@ -233,10 +252,13 @@ class ExactlyOnceConsumer(GroupConsumer):
         try:
             await self._on_writing(self._transactions.write, records, offsets, member)
         except TransactionFencedError as error:
+            if self._loop.time() - started > TRANSACTION_SECONDS / 2:
+                self._size.failed()  # brokers abort what takes too long
             self._not_committed(parts)
             _LOG.info("%s: a transaction was refused: %s", self._membership.group, error)
         except TransactionUnsettledError as error:
             self._is_unsettled = True
+            self._size.failed()
             self._not_committed(parts)
             _LOG.warning(
                 "%s: a transaction may be committed or not, starting from what is: %s",
@@ -248,9 +270,9 @@ class ExactlyOnceConsumer(GroupConsumer):
             self._is_commit_due = True  # raises it
             raise
         else:
+            self._size.committed(size, self._loop.time() - started)
             for part in parts:
-                part.assigned.committed = part.commit.offset
-                self._assignments.release(part.assigned, len(part.records))
+                self._assignments.release(part.assigned, part.commit, part.cut)
             self._context.counts["commits"] += 1
 
     def _not_committed(self, parts: list[_Part]) -> None:
@@ -290,13 +312,19 @@ class ExactlyOnceConsumer(GroupConsumer):
 
     async def _write_last(self, revoked: list[AssignedPartition], member: Any) -> None:
         """Commits what is done of partitions before they go; what is not committed is repeated."""
-        max_bytes = self._assignments.metadata_bytes
-        parts = [
-            _Part(assigned, commit, tuple(assigned.held))
-            for assigned in revoked
-            if (commit := assigned.commit_whole(max_bytes)) is not None
-        ]
-        if parts:
+        until = self._loop.time() + LAST_SECONDS
+        while parts := self._last_parts(revoked):
+            commits = self._context.counts["commits"]
             await self._write(parts, member)
             # Nothing is left of them here; the next owner waits for the end of the transaction.
             self._is_unsettled = False
+            if self._context.counts["commits"] == commits or self._loop.time() > until:
+                break
+
+    def _last_parts(self, revoked: list[AssignedPartition]) -> list[_Part]:
+        parts, left = [], self._size.bytes
+        for assigned in revoked:
+            if left > 0 and (part := self._part(assigned, left)) is not None:
+                parts.append(part)
+                left -= part.cut.bytes
+        return parts

@@ -42,11 +42,11 @@ class OutputTopic(msgspec.Struct, frozen=True):
     max_bytes: int = BROKERS_MAX_MESSAGE_BYTES
     is_compacted: bool = False
 
-    def fault(self, record: ProducerRecord) -> RecordRejectedError | None:
-        """Returns why the topic takes no such record; ``None``: it does."""
+    def fault(self, record: ProducerRecord, size: int) -> RecordRejectedError | None:
+        """Returns why the topic takes no such record, of so many bytes; ``None``: it does."""
         if record.partition >= self.partitions:
             reason = f"it has {self.partitions} partitions, and none of number {record.partition}"
-        elif (size := weight_of(record)) > self.max_bytes:
+        elif size > self.max_bytes:
             reason = f"{size} bytes, and max.message.bytes of the topic is {self.max_bytes}"
         elif self.is_compacted and record.key is None:
             reason = "no key, and cleanup.policy of the topic is compact"
@@ -104,9 +104,10 @@ class OutputTopics:
 
     def _end(self, known: OutputTopic, waiting: _Waiting) -> None:
         record, sends, sent = waiting
-        fault = known.fault(record)
+        weight = weight_of(record)
+        fault = known.fault(record, weight)
         if fault is None:
-            sends.hold(record)
+            sends.hold(record, weight)
         else:
             # It may have more partitions or another limit meanwhile: the next send asks.
             self._known.pop(record.topic, None)

@@ -19,7 +19,36 @@ TRANSACTION_SECONDS = 30
 """How long a transaction may last. Brokers abort that of an instance that was killed after it, and
 other owners of its partitions wait for that. Sessions, which they wait for too, last 45 s."""
 
+MAX_BYTES = 16 * 2**20
+_FIRST_BYTES, _MIN_BYTES = 2**20, 2**16
+_SLOW_SECONDS = TRANSACTION_SECONDS / 3
+
 _LOG = logging.getLogger("headrace.workers")
+
+
+class TransactionSize:
+    """How much a transaction may have, so that brokers take it well within its time.
+
+    Brokers abort one that takes longer, and the next one must not have as much, or nothing would
+    ever be committed. So it starts small, and follows how long transactions take.
+
+    Attributes:
+        bytes: of records. One record's sends may be more: they can't be divided.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = _FIRST_BYTES
+
+    def committed(self, size: int, seconds: float) -> None:
+        """Notes that a transaction of ``size`` bytes took so long."""
+        if seconds > _SLOW_SECONDS:
+            self.bytes = max(_MIN_BYTES, self.bytes // 2)
+        elif 2 * size > self.bytes and seconds < _SLOW_SECONDS / 4:
+            self.bytes = min(MAX_BYTES, 2 * self.bytes)
+
+    def failed(self) -> None:
+        """Notes that one took too long, or was not answered."""
+        self.bytes = max(_MIN_BYTES, self.bytes // 4)
 
 
 class Transactions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+from collections.abc import Hashable
 
 import msgspec
 
@@ -17,8 +18,8 @@ from headrace.kafka.dead_letters.replayed import PartitionId
 from headrace.kafka.group.commits import OffsetCommit
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.read.log_cuts import Seen
-from headrace.kafka.write.record import ProducerRecord
 from headrace.runtime.error_text import bounded_text, error_text
+from headrace.workers.exactly_once.held import CallSends, Cut, HeldSends
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.offsets import (
     METADATA_BYTES,
@@ -46,7 +47,6 @@ class AssignedPartition:
         times: of the records read.
         committed: the offset that was committed last.
         held: what was sent for records that are done, and waits for a transaction.
-        held_bytes: of that, about.
         seen: an offset, and the epoch of a leader that had all before it: the last record's, or
             later the end's; until all is read that was done before a restart, the committed one.
     """
@@ -57,8 +57,7 @@ class AssignedPartition:
         self.bytes = 0
         self.full_lanes: set[Lane] = set()
         self.paused_for: set[str] = set()
-        self.held: list[ProducerRecord] = []
-        self.held_bytes = 0
+        self.held = HeldSends()
         self.times = TimestampIndex()
         self.committed = start.position
         self.is_resumed = bool(start.metadata)
@@ -68,6 +67,7 @@ class AssignedPartition:
         done = read_metadata(start.position, start.metadata).done
         self._offsets = PartitionOffsets(start.position, done)
         self.seen = Seen(start.position, start.epoch)
+        self._written = done  # beyond the committed offset, with all that was sent for it
         self._done_before = Seen(max((end for _, end in done), default=0), start.epoch)
         self._changed = False
 
@@ -158,26 +158,49 @@ class AssignedPartition:
         # a commit that fails sets it again.
         self.times.forget(self._offsets.committable)
         self._changed = False
-        metadata, offset = self._offsets.metadata(self.topic_id, max_bytes), self.committable
+        return self._commit_of(self._offsets, max_bytes)
+
+    def _commit_of(self, offsets: PartitionOffsets, max_bytes: int) -> OffsetCommit:
+        metadata, offset = offsets.metadata(self.topic_id, max_bytes), offsets.committable
         epoch = self.seen.epoch if offset <= self.seen.offset else -1
         return OffsetCommit(self.partition, offset, metadata, epoch)
 
-    def commit_whole(self, max_bytes: int) -> OffsetCommit | None:
-        """Returns what to commit with all that is held; ``None``: nothing has changed.
+    def commit_held(self, max_bytes: int, metadata_bytes: int) -> tuple[OffsetCommit, Cut] | None:
+        """Returns what to commit with about ``max_bytes`` of what is held, and which of it.
 
-        Also ``None`` where ``max_bytes`` of metadata can't say what is done beyond the offset:
-        :attr:`is_changed` stays true. A crash would repeat records whose sends are written.
+        More is taken of it where ``metadata_bytes`` can't say what is done of so little: a crash
+        would repeat records whose sends are written. ``None``: they can't say what is done of all,
+        and :attr:`is_changed` stays true, or nothing has changed. It stays true with a rest.
         """
-        commit = self.commit(max_bytes)
-        if commit is not None and not self._offsets.is_whole(commit.metadata):
-            self._changed = True
+        if not self._changed:
             return None
-        return commit
+        while True:
+            cut = self.held.cut(max_bytes)
+            offsets = self._offsets
+            if cut.end is not None:
+                # A call of a task's own may hold sends behind which nothing is.
+                offsets = offsets.cut(max(cut.end, self.committed), cut.undone, self._written)
+            commit = self._commit_of(offsets, metadata_bytes)
+            is_whole = offsets.is_whole(commit.metadata)
+            if is_whole or cut.end is None:
+                break
+            max_bytes = 2 * max(max_bytes, cut.bytes)
+        if not is_whole:
+            return None
+        self.times.forget(commit.offset)
+        self._changed = cut.end is not None
+        return commit, cut
 
-    def hold(self, records: list[ProducerRecord]) -> None:
-        """Keeps what was sent for a record that is done."""
-        self.held += records
+    def hold(self, lane: Hashable, offset: int, sent: CallSends) -> None:
+        """Keeps what was sent for a record of ``lane`` that is done; see :class:`HeldSends`."""
+        self.held.add(lane, offset, sent)
         self._changed = True
+
+    def release(self, commit: OffsetCommit, cut: Cut) -> None:
+        """Notes that a transaction has written a part of what is held, and its offset."""
+        self.committed = commit.offset
+        self._written = read_metadata(commit.offset, commit.metadata).done
+        self.held.release(cut)
 
     def see_end(self, end: Seen) -> None:
         """Notes the end of the log, as its leader reports it.

@@ -13,6 +13,7 @@ import msgspec
 from headrace.errors import WorkerStateError, WrongOffsetError
 from headrace.kafka.write.record import ProducerRecord
 from headrace.runtime.error_text import is_error
+from headrace.workers.exactly_once.held import NOTHING, CallSends
 from headrace.workers.tasks.record import ConsumedRecord
 
 Report: TypeAlias = Callable[["RecordAttempt", BaseException | None], None]
@@ -30,11 +31,20 @@ class Sends:
         error: why something was not written; ``None``: nothing has failed so far.
     """
 
-    __slots__ = ("_added", "_confirmed", "_has_ended", "_held", "_when_confirmed", "error")
+    __slots__ = (
+        "_added",
+        "_confirmed",
+        "_has_ended",
+        "_held",
+        "_held_bytes",
+        "_when_confirmed",
+        "error",
+    )
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
         self._held: list[ProducerRecord] = []
+        self._held_bytes = 0
         self._has_ended = False
         self._added: list[None] = []  # its append is atomic, and the sum of an int is not
         self._confirmed = 0
@@ -61,15 +71,20 @@ class Sends:
                 "failed: with EXACTLY_ONCE it would be in no transaction"
             )
 
-    def hold(self, record: ProducerRecord) -> None:
-        """Keeps a record for the transaction of the call, unless that has failed meanwhile."""
+    def hold(self, record: ProducerRecord, weight: int) -> None:
+        """Keeps a record for the transaction of the call, unless that has failed meanwhile.
+
+        ``weight`` is the bytes of the record.
+        """
         if not self._has_ended:
             self._held.append(record)
+            self._held_bytes += weight
 
-    def take_held(self) -> list[ProducerRecord]:
-        """Returns what it holds, in the order of the sends, and takes no more."""
+    def take_held(self) -> CallSends:
+        """Returns what it holds, and takes no more."""
         self._has_ended = True
-        held, self._held = self._held, []
+        held = CallSends(self._held, self._held_bytes)
+        self._held, self._held_bytes = [], 0
         return held
 
     def confirm(self, error: BaseException | None) -> None:
@@ -201,7 +216,7 @@ class RecordAttempt(Call):
             raise TypeError(f"on_failure takes an exception, not {error!r}")
         self._end(error)
 
-    def end_sends(self) -> list[ProducerRecord]:
+    def end_sends(self) -> CallSends:
         """Returns what a transaction must write of it, now that it is done.
 
         What its task sent in an attempt that failed is left out.
@@ -209,7 +224,7 @@ class RecordAttempt(Call):
         own = self.sending().take_held()
         if not self.is_given_up:
             return own
-        return [] if self.outcome is None else self.outcome.sending().take_held()
+        return NOTHING if self.outcome is None else self.outcome.sending().take_held()
 
     def abandon(self) -> bool:
         """Ignores its observer from now on; returns ``False`` if its end was reported before."""

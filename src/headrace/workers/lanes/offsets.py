@@ -6,7 +6,7 @@ import base64
 import binascii
 import bisect
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.errors import WrongOffsetError
@@ -153,12 +153,39 @@ class PartitionOffsets:
             read_metadata(self._committable, metadata).done == tuple(self._done)
         )
 
+    def cut(self, end: int, undone: Sequence[int], written: Iterable[Range]) -> PartitionOffsets:
+        """Returns which records before ``end`` are done, but for ``undone``, as if no more were.
+
+        Args:
+            end: the first offset that is not looked at.
+            undone: ascending offsets before it.
+            written: what is done wherever it is.
+        """
+        committable = min((self._committable, end, *undone[:1]))
+        done = [(committable, self._committable), *self._done]
+        before = ((start, min(until, end)) for start, until in done)
+        ranges = [part for start, until in before for part in _without(start, until, undone)]
+        ranges += [
+            (max(start, committable), until) for start, until in written if until > committable
+        ]
+        return PartitionOffsets(committable, ranges)
+
     def _is_done(self, offset: int) -> bool:
         return offset < self._committable or offset in self._done
 
     def _add(self, start: int, end: int) -> None:
         self._done.add(max(start, self._committable), end)
         self._committable = self._done.pop_from(self._committable)
+
+
+def _without(start: int, end: int, undone: Sequence[int]) -> Iterator[Range]:
+    """Yields the offsets from ``start`` to before ``end`` that are not in ``undone``."""
+    for offset in undone[bisect.bisect_left(undone, start) : bisect.bisect_left(undone, end)]:
+        if start < offset:
+            yield start, offset
+        start = offset + 1
+    if start < end:
+        yield start, end
 
 
 class TimestampIndex:

@@ -11,9 +11,9 @@ from headrace.kafka.dead_letters.replayed import is_for
 from headrace.kafka.group.commits import OffsetCommit
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.group.subscription import Pauses
-from headrace.kafka.write.record import ProducerRecord, weight_of
 from headrace.model import TopicPartition
 from headrace.runtime.error_text import bounded_text, error_text
+from headrace.workers.exactly_once.held import CallSends, Cut
 from headrace.workers.lanes.assigned_partition import AssignedPartition, check_topic
 from headrace.workers.lanes.attempt import Call, RecordAttempt
 from headrace.workers.lanes.backpressure import Backpressure, Budget
@@ -35,11 +35,11 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
     Attributes:
         metadata_bytes: that brokers take with a commit.
         pauses: those of them that are not read for now.
-        publish: called with what was sent for a record that is done, or by a call of the task's
-            own; ``None``: producers have written that already.
+        publish: called with a lane, the offset of a record that is done (-1: a call of the task's
+            own has ended), and what was sent for it; ``None``: producers have written that already.
     """
 
-    publish: Callable[[AssignedPartition, list[ProducerRecord]], None] | None = None
+    publish: Callable[[AssignedPartition, Lane, int, CallSends], None] | None = None
 
     def __init__(self, context: LaneContext) -> None:
         self._worker, self._context = context.worker, context
@@ -136,25 +136,21 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         self.backpressure.on_completed(assignment, lane, attempt.weight)
         self._context.counts["processed"] += 1
         if self.publish is not None:
-            self.publish(assignment, attempt.end_sends())
+            self.publish(assignment, lane, attempt.offset, attempt.end_sends())
         if self.blocked.lanes:
             self.blocked.recheck()
 
-    def hold(self, assignment: AssignedPartition, records: list[ProducerRecord]) -> None:
-        """Keeps records for the next transaction of a partition."""
-        if records:
-            assignment.hold(records)
-            weight = sum(map(weight_of, records))
-            assignment.held_bytes += weight
-            self.backpressure.on_held(assignment, weight)
+    def hold(self, assignment: AssignedPartition, lane: Lane, offset: int, sent: CallSends) -> None:
+        """Keeps what was sent for a transaction of its partition."""
+        if sent.records:
+            assignment.hold(lane, offset, sent)
+            self.backpressure.on_held(assignment, sent.bytes)
 
-    def release(self, assignment: AssignedPartition, count: int) -> None:
-        """Forgets the first records that a partition holds: a transaction has written them."""
-        written, assignment.held = assignment.held[:count], assignment.held[count:]
-        weight = sum(map(weight_of, written))
-        assignment.held_bytes -= weight
+    def release(self, assignment: AssignedPartition, commit: OffsetCommit, cut: Cut) -> None:
+        """Forgets what a partition held: a transaction has written it, and the offset."""
+        assignment.release(commit, cut)
         if self._by_partition.get(assignment.partition) is assignment:
-            self.backpressure.on_released(assignment, weight)
+            self.backpressure.on_released(assignment, cut.bytes)
 
     def _leave_out(
         self, assignment: AssignedPartition, record: ConsumedRecord, metric: str, *, is_new: bool
@@ -188,13 +184,13 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             functools.partial(self.finished, assignment),
         )
         if self.publish is not None:
-            lane.on_own_call = functools.partial(self._own_call_ended, assignment)
+            lane.on_own_call = functools.partial(self._own_call_ended, assignment, lane)
         return lane
 
-    def _own_call_ended(self, assignment: AssignedPartition, call: Call) -> None:
-        held = call.sending().take_held()  # also where it sent nothing: it must not send later
-        if self.publish is not None and held:
-            self.publish(assignment, held)
+    def _own_call_ended(self, assignment: AssignedPartition, lane: Lane, call: Call) -> None:
+        sent = call.sending().take_held()  # also where it sent nothing: it must not send later
+        if self.publish is not None and sent.records:
+            self.publish(assignment, lane, -1, sent)
 
 
 async def _drain(assignments: Iterable[AssignedPartition], seconds: float) -> None:
