@@ -60,12 +60,14 @@ class Group:
         """Returns whether it is new."""
         assigned, record = self.here[place], WorkerRecord("t", place.partition, offset, None, b"")
         is_new = assigned.note_read(ConsumedRecord(record, place, offset))
-        self.failures.read(assigned, offset)
+        self.failures.read(assigned, offset, is_new=is_new)
         return is_new
 
     def end(self, place, offset, *, bad):
         if bad:
             asyncio.run(self.failures.end(attempt_at(place, offset), BAD))
+        else:
+            self.failures.succeeded(attempt_at(place, offset))
         self.here[place].finish(offset)
 
     def stops(self, ends):
@@ -133,6 +135,27 @@ def test_the_decision_is_that_of_the_order_of_reading_in_whatever_order_records_
             ended = is_open.pop(data.draw(st.integers(0, len(is_open) - 1)))
             has_stopped = group.stops([ended])
     assert has_stopped == stops_in_order(limit, records)
+
+
+@pytest.mark.parametrize("gap", [1, 2])
+def test_what_is_remembered_follows_the_records_that_have_not_ended(gap):
+    """One partition has a record that does not end, one has no traffic; the third one has."""
+    group = Group(DeadLetterLimit(max_ratio=0.5, min_records=10))
+    for place in PLACES:
+        group.assign(place)
+    group.read(PLACES[1], 0)
+    group.end(PLACES[1], 0, bad=False)
+    group.read(PLACES[2], 0)
+    for offset in range(0, 5_000 * gap, gap):
+        group.read(PLACES[2], gap + offset)
+        group.end(PLACES[2], gap + offset, bad=offset % 3 == 0)
+        group.read(PLACES[0], offset)
+        assert not group.stops([(PLACES[0], offset, offset % 5 == 0)])
+    limit = group.failures._limit
+    sizes = [len(limit._bad), len(limit._open)]
+    for partition in limit._partitions.values():
+        sizes += [len(part) for part in vars(partition).values() if not isinstance(part, int)]
+    assert max(sizes) < 10, "of 10,000 records"
 
 
 @settings(max_examples=25, deadline=None)

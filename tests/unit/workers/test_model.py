@@ -37,7 +37,7 @@ class Failures:
     def attempt_failed(self, record, error):
         self.log.failed(record, error)
 
-    def read(self, assigned, offset):
+    def read(self, assigned, offset, *, is_new):
         pass
 
     def on_rebalance(self, here):

@@ -61,10 +61,15 @@ class Failures:
         self._limit = _limit(worker)
         self.log = FailureLog(worker.name)
 
-    def read(self, assigned: AssignedPartition, offset: int) -> None:
+    def read(self, assigned: AssignedPartition, offset: int, *, is_new: bool) -> None:
         """Notes that a record of ``assigned`` was read, perhaps again."""
         if self._limit is not None:
-            self._limit.read(assigned, offset)
+            self._limit.read(assigned, offset, is_new=is_new)
+
+    def succeeded(self, attempt: RecordAttempt) -> None:
+        """Notes that a task did a record, at whatever attempt."""
+        if self._limit is not None:
+            self._limit.succeeded(attempt)
 
     def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:
         """Logs an attempt that failed; its policy is asked next."""

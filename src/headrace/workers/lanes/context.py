@@ -21,10 +21,10 @@ from headrace.workers.timing import WorkerTiming
 class FailureOutcomes(Protocol):
     """What lanes report of their records and attempts. All on the event loop."""
 
-    def read(self, assigned: Any, offset: int) -> None:
+    def read(self, assigned: Any, offset: int, *, is_new: bool) -> None:
         """Notes that a record of ``assigned`` was read that is this worker's to do.
 
-        Also one that was read, or done, before.
+        Also one that was read, or done, before: it is not new.
         """
 
     def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:

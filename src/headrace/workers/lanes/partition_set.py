@@ -120,7 +120,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         elif is_tombstone(self._worker.task, record.record):
             self._leave_out(assignment, record, "tombstones", is_new=is_new)
         else:
-            self._context.failures.read(assignment, record.offset)
+            self._context.failures.read(assignment, record.offset, is_new=is_new)
             if not is_new:
                 return
             self.backpressure.on_enqueued(assignment, *assignment.put(record))
@@ -137,6 +137,8 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         self._context.counts["processed"] += 1
         if self.publish is not None:
             self.publish(assignment, lane, attempt.offset, attempt.end_sends())
+        if not attempt.is_given_up:
+            self._context.failures.succeeded(attempt)
         if self.blocked.lanes:
             self.blocked.recheck()
 
