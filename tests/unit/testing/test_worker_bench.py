@@ -560,6 +560,30 @@ def test_a_worker_that_is_exactly_once_sends_for_a_record_when_it_is_done(policy
     assert bench.sent[-1].value == b"closed"
 
 
+def test_a_send_in_accept_is_refused_also_while_another_record_is_in_process():
+    """It would be written with that record, or be dropped with its attempt."""
+    observers = []
+
+    class Accepting(WorkerTask):
+        def accept(self, record):
+            if record.offset:
+                self.send("copies", b"accepted")
+            return True
+
+        def process(self, record, observer):
+            observers.append(observer)
+
+    policy, guarantee = Skip(), Guarantee.EXACTLY_ONCE
+    worker = Worker("copy", CLICKS, Accepting, on_failure=policy, guarantee=guarantee)
+    with WorkerBench(worker) as bench:
+        bench.feed("a")
+        [second] = bench.feed("b")
+        assert second.outcome is Outcome.SKIPPED
+        observers[0].on_success()
+    assert len(observers) == 1
+    assert bench.sent == []
+
+
 def test_a_worker_that_is_exactly_once_refuses_what_no_transaction_would_have():
     late = []
 

@@ -9,7 +9,12 @@ from datetime import timedelta
 import pytest
 from tests.waiting import until
 
-from headrace.errors import RecordRejectedError, WorkerStateError
+from headrace.errors import (
+    LastCommitError,
+    RecordRejectedError,
+    TopicMissingError,
+    WorkerStateError,
+)
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.group.group_member import NoMemberError
 from headrace.kafka.group.start_positions import StartPosition
@@ -264,6 +269,7 @@ def modelled(monkeypatch, rng, metadata_bytes=4096):
     monkeypatch.setattr(group_consumer, "whole_ends", lambda *_: {})
     monkeypatch.setattr(consumer, "offset_metadata_bytes", lambda _: metadata_bytes)
     monkeypatch.setattr(output_topics, "describe", described)
+    monkeypatch.setattr(consumer, "describe", described)
     monkeypatch.setattr(output_topics, "topic_settings", lambda *_: {})
     return brokers
 
@@ -331,6 +337,50 @@ def test_a_transaction_is_as_large_as_brokers_take_in_time():
 
 def described(config, topics):
     return {name: LiveTopic(name, "id", 3, 1) for name in topics}
+
+
+def copying(**settings):
+    """Returns an instance whose task copies records, the next time a loop runs."""
+
+    class Copy(WorkerTask):
+        async def process(self, record):
+            self.send("out", record.value)
+
+    return Worker("w", Topic("clicks"), Copy, guarantee=Guarantee.EXACTLY_ONCE, **settings)
+
+
+def test_an_instance_whose_topic_was_deleted_ends_with_its_name(monkeypatch):
+    async def run():
+        instance = Instance(brokers, 0, copying(commit_every=timedelta(milliseconds=2)), [])
+        await until(instance.reading.done)
+        with pytest.raises(TopicMissingError) as raised:
+            instance.reading.result()
+        with pytest.raises(LastCommitError):
+            await instance.stop()
+        return raised.value
+
+    brokers = modelled(monkeypatch, random.Random(1))
+    brokers.wanted[0], brokers.max_bytes = set(PARTITIONS), 0
+    monkeypatch.setattr(consumer, "describe", lambda *_: {})
+    error = asyncio.run(run())
+    assert error.topic == "out"
+
+
+def test_a_stop_while_it_starts_over_ends_with_what_was_not_committed(monkeypatch):
+    async def run():
+        instance = Instance(brokers, 0, copying(commit_every=timedelta(milliseconds=2)), [])
+        monkeypatch.setattr(instance.consumer._transactions, "settle", settle)
+        await until(is_settling.is_set)
+        with pytest.raises(LastCommitError, match="may repeat"):
+            await instance.stop()
+
+    def settle():
+        is_settling.set()
+        raise TransactionUnsettledError("brokers are silent")
+
+    is_settling, brokers = threading.Event(), modelled(monkeypatch, random.Random(1))
+    brokers.wanted[0], brokers.max_bytes = set(PARTITIONS), 0
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import BrokerUnreachableError
+from confluent_kafka import KafkaException
+
+from headrace.errors import (
+    BrokerUnreachableError,
+    HeadraceError,
+    LastCommitError,
+    TopicMissingError,
+)
+from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.partitions import client_partition
 from headrace.kafka.group.commits import OffsetCommit
@@ -18,7 +26,7 @@ from headrace.kafka.group.groups import offset_metadata_bytes
 from headrace.kafka.group.subscription import Membership, Taken
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import TopicPartition
-from headrace.workers.consumer_group.group_consumer import GroupConsumer
+from headrace.workers.consumer_group.group_consumer import LEAVE_SECONDS, GroupConsumer
 from headrace.workers.exactly_once.held import Cut
 from headrace.workers.exactly_once.transactions import (
     TRANSACTION_SECONDS,
@@ -28,9 +36,13 @@ from headrace.workers.exactly_once.transactions import (
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
+from headrace.workers.lanes.threads import TaskThreads
 
-LAST_SECONDS = TRANSACTION_SECONDS / 2
+HANDOVER_SECONDS = TRANSACTION_SECONDS / 2
 """Of partitions that go to another instance, no further transaction begins after this time."""
+
+MAX_MISSES = 3
+"""So often an instance starts over without a topic that it has sent to. Each time takes 30 s."""
 
 _LOG = logging.getLogger("headrace.workers")
 
@@ -67,10 +79,13 @@ class ExactlyOnceConsumer(GroupConsumer):
         self._transactions = Transactions(config, membership.group, batch_bytes)
         self._size, self._turn = TransactionSize(), 0
         # Not the loop's own threads: tasks may occupy all of those.
-        self._writing = ThreadPoolExecutor(1, f"{membership.group}-transactions")
+        self._writing = TaskThreads(1, f"{membership.group}-transactions")
         self._transaction: asyncio.Task[None] | None = None
         self._is_unsettled = self._is_closing = self._has_left = self._has_limit = False
         self._uncommittable: set[AssignedPartition] = set()
+        self._unwritten: LastCommitError | None = None
+        self._topics: set[str] = set()  # of the last transaction
+        self._misses: Counter[str] = Counter()
 
     async def take(self) -> Taken:
         """Returns records, as every consumer; starts over after a transaction without an answer."""
@@ -117,12 +132,14 @@ class ExactlyOnceConsumer(GroupConsumer):
         try:
             await super().close(deadline)
         finally:
-            await self._on_writing(self._transactions.close)
+            closing = asyncio.ensure_future(self._on_writing(self._transactions.close))
+            # It may wait for brokers that do not answer: they abort what is open.
+            await asyncio.wait({closing}, timeout=LEAVE_SECONDS)
             self._writing.shutdown(wait=False)
 
     async def _settle(self) -> None:
-        if self._has_left:
-            return
+        if self._has_left and self._unwritten is not None:
+            raise self._unwritten  # stopped while it started over
         while True:
             if self._is_unsettled:
                 raise self._unconfirmed_error()
@@ -148,9 +165,13 @@ class ExactlyOnceConsumer(GroupConsumer):
         """Ends the transaction without an answer, and joins the group again.
 
         The partitions are given back first: what their tasks have done may have to be repeated.
+
+        Raises:
+            TopicMissingError: if a topic of the transaction was missing each of the last times.
         """
         await self._ended()
         self._transaction = None
+        self._unwritten = self._unconfirmed_error()
         self._has_left = True
         await self._on_consumer(self._subscription.close)
         while True:
@@ -159,8 +180,29 @@ class ExactlyOnceConsumer(GroupConsumer):
                 break
             except TransactionUnsettledError as error:
                 _LOG.warning("%s: waits for brokers: %s", self._membership.group, error.reason)
+        await self._check_topics()
         self._subscription = self._subscribe()
         self._is_unsettled = self._has_left = False
+
+    async def _check_topics(self) -> None:
+        """Counts how often each topic was missing when the instance started over.
+
+        Brokers that have just started do not know all topics, and one may be created again.
+        """
+        try:
+            live = await asyncio.to_thread(describe, self._config, self._topics)
+        except (HeadraceError, KafkaException) as error:
+            _LOG.warning("%s: cannot describe its topics: %s", self._membership.group, error)
+            return
+        self._misses = Counter(
+            {topic: self._misses[topic] + 1 for topic in self._topics - set(live)}
+        )
+        for topic, times in self._misses.items():
+            _LOG.warning(
+                "%s: sent to topic %s, which does not exist", self._membership.group, topic
+            )
+            if times >= MAX_MISSES:
+                raise TopicMissingError(topic)
 
     # -- transactions -----------------------------------------------------------------------------
 
@@ -244,6 +286,7 @@ class ExactlyOnceConsumer(GroupConsumer):
             HeadraceError: if Kafka refuses a record or a topic.
         """
         records = [record for part in parts for record in part.cut.records]
+        self._topics = {record.topic for record in records}
         size, started = sum(part.cut.bytes for part in parts), self._loop.time()
         offsets = [
             client_partition(commit.partition, commit.offset, commit.metadata, commit.epoch)
@@ -270,6 +313,7 @@ class ExactlyOnceConsumer(GroupConsumer):
             self._is_commit_due = True  # raises it
             raise
         else:
+            self._misses.clear()
             self._size.committed(size, self._loop.time() - started)
             for part in parts:
                 self._assignments.release(part.assigned, part.commit, part.cut)
@@ -312,7 +356,7 @@ class ExactlyOnceConsumer(GroupConsumer):
 
     async def _write_last(self, revoked: list[AssignedPartition], member: Any) -> None:
         """Commits what is done of partitions before they go; what is not committed is repeated."""
-        until = self._loop.time() + LAST_SECONDS
+        until = self._loop.time() + HANDOVER_SECONDS
         while parts := self._last_parts(revoked):
             commits = self._context.counts["commits"]
             await self._write(parts, member)

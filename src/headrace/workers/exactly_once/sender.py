@@ -12,7 +12,7 @@ from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.record import ProducerRecord
 from headrace.model.fault import is_a
 from headrace.workers.exactly_once.output_topics import OutputTopics
-from headrace.workers.lanes.attempt import CURRENT, Sends
+from headrace.workers.lanes.attempt import CURRENT, OwnCall, Sends
 from headrace.workers.lanes.sender import Sent
 from headrace.workers.tasks.task import Headers
 
@@ -78,13 +78,18 @@ def open_sends(topic: str, *, is_here: bool) -> Sends:
         is_here: the code runs on the event loop, not on a thread.
 
     Raises:
-        WorkerStateError: if it belongs to none, or to one that has ended.
+        WorkerStateError: if it belongs to none, to one that has ended, or to ``accept``.
     """
     call = CURRENT.get(None)
     if call is None:
         raise WorkerStateError(
             f"sent to topic {topic} outside of a task's methods: with EXACTLY_ONCE it would be in "
             "no transaction"
+        )
+    if isinstance(call, OwnCall) and call.name == "accept":
+        raise WorkerStateError(
+            f"sent to topic {topic} in accept, which decides when a record is processed: with "
+            "EXACTLY_ONCE it would be in no transaction; send it in process"
         )
     if call.expired_at and not is_here:
         # The thread continues with a record that timed out; its policy may send meanwhile.

@@ -21,7 +21,7 @@ other owners of its partitions wait for that. Sessions, which they wait for too,
 
 MAX_BYTES = 16 * 2**20
 _FIRST_BYTES, _MIN_BYTES = 2**20, 2**16
-_SLOW_SECONDS = TRANSACTION_SECONDS / 3
+_QUICK_SECONDS, _SLOW_SECONDS = 1.0, 10.0
 
 _LOG = logging.getLogger("headrace.workers")
 
@@ -43,7 +43,7 @@ class TransactionSize:
         """Notes that a transaction of ``size`` bytes took so long."""
         if seconds > _SLOW_SECONDS:
             self.bytes = max(_MIN_BYTES, self.bytes // 2)
-        elif 2 * size > self.bytes and seconds < _SLOW_SECONDS / 4:
+        elif 2 * size > self.bytes and seconds < _QUICK_SECONDS:
             self.bytes = min(MAX_BYTES, 2 * self.bytes)
 
     def failed(self) -> None:

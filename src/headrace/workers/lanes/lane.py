@@ -91,6 +91,7 @@ class Lane:
         self._unconfirmed: dict[RecordAttempt, None] = {}
         self._failed_later: deque[RecordAttempt] = deque()
         self._current: Call | None = None
+        self._accepting = OwnCall("accept")
         self._punctuate_at: datetime | None = None
         self._lost: Call | None = None
         self._paused = self._is_cut_off = False
@@ -253,6 +254,9 @@ class Lane:
             return False
         try:
             accept = self._task.accept
+            if self.on_own_call is not None:
+                # Else what it sends would be of the last record, which may not have ended.
+                CURRENT.set(self._accepting)
             if attempt.error is not None or accept is None or accept(attempt.record):
                 return True
         except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
