@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headrace.kafka.client.clients import producer
 from headrace.kafka.group.start_positions import StartPosition
@@ -21,7 +20,7 @@ from headrace.workers.exactly_once.sender import open_sends
 from headrace.workers.failures.failure_log import FailureLog
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.assigned_partition import AssignedPartition
-from headrace.workers.lanes.attempt import RecordAttempt
+from headrace.workers.lanes.attempt import RecordAttempt, Sends
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.partition_set import PartitionSet
@@ -321,9 +320,8 @@ class _ListSender(Sender):
 class _HoldingListSender(_ListSender):
     """Sends for a record that is not done, or not at all, as an exactly-once instance does."""
 
-    def send(self, topic: str, value: bytes | None, **options: Any) -> Sent:
-        open_sends(topic, is_here=threading.get_ident() == self._thread)
-        return super().send(topic, value, **options)
+    def _sends(self, topic: str, *, is_here: bool) -> Sends:
+        return open_sends(topic, is_here=is_here)
 
 
 def _as_bytes(content: str | bytes | None) -> bytes | None:

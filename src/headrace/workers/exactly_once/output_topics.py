@@ -19,7 +19,6 @@ from headrace.kafka.admin.topics import topic_settings
 from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.write.record import ProducerRecord, weight_of
-from headrace.workers.lanes.attempt import Sends
 from headrace.workers.lanes.sender import Sent
 from headrace.workers.timing import WorkerTiming
 
@@ -55,7 +54,7 @@ class OutputTopic(msgspec.Struct, frozen=True):
         return RecordRejectedError(self.topic, reason)
 
 
-_Waiting: TypeAlias = tuple[ProducerRecord, Sends, Sent]
+_Waiting: TypeAlias = tuple[ProducerRecord, Sent]
 
 
 class OutputTopics:
@@ -77,13 +76,13 @@ class OutputTopics:
         limits = (topic.max_bytes for topic in self._known.values())
         return min(limits, default=BROKERS_MAX_MESSAGE_BYTES)
 
-    def check(self, record: ProducerRecord, sends: Sends, sent: Sent) -> None:
-        """Has ``sends`` hold a record, or fail: at once, or when its topic is described."""
+    def check(self, record: ProducerRecord, sent: Sent) -> None:
+        """Has the sends of ``sent`` hold a record, or fail: at once, or when its topic is known."""
         known = self._known.get(record.topic)
         if known is not None:
-            self._end(known, (record, sends, sent))
+            self._end(known, (record, sent))
             return
-        self._waiting[record.topic].append((record, sends, sent))
+        self._waiting[record.topic].append((record, sent))
         if len(self._waiting[record.topic]) == 1:
             task = asyncio.get_running_loop().create_task(self._look_up(record.topic))
             self._lookups.add(task)
@@ -103,12 +102,12 @@ class OutputTopics:
                 self._end(known, waiting)
 
     def _end(self, known: OutputTopic, waiting: _Waiting) -> None:
-        record, sends, sent = waiting
+        record, sent = waiting
         weight = weight_of(record)
         fault = known.fault(record, weight)
-        if fault is None:
-            sends.hold(record, weight)
-        else:
+        if fault is None and sent.sends is not None:
+            sent.sends.hold(record, weight)
+        elif fault is not None:
             # It may have more partitions or another limit meanwhile: the next send asks.
             self._known.pop(record.topic, None)
         sent.end(fault)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import WorkerStateError
-from headrace.kafka.client.headers import check_header_names
 from headrace.kafka.write.record import ProducerRecord
 from headrace.model.fault import is_a
 from headrace.workers.exactly_once.output_topics import OutputTopics
 from headrace.workers.lanes.attempt import CURRENT, OwnCall, Sends
-from headrace.workers.lanes.sender import Sent
+from headrace.workers.lanes.sender import CallSender, Sent
+from headrace.workers.lanes.sender import ProducerRecord as Sending
 from headrace.workers.tasks.task import Headers
 
 _MAX_PARTITION = 2**31 - 1
 
 
-class HoldingSender:
+class HoldingSender(CallSender):
     """Keeps what tasks send with the call that sends it.
 
     A send is confirmed when its topic is known to take the record, which is before it is written:
@@ -27,47 +24,22 @@ class HoldingSender:
     """
 
     def __init__(self, topics: OutputTopics) -> None:
+        super().__init__()
         self._topics = topics
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Headers = (),
-        partition: int = -1,
-    ) -> Sent:
-        """Holds a record; see :class:`headrace.workers.Send`. May be called from any thread.
-
-        Raises:
-            UnicodeEncodeError: if the name of a header is no text.
-            WorkerStateError: if it is sent for no record, or after its record was done.
-        """
-        if headers:
-            check_header_names(headers)
-        is_here = threading.get_ident() == self._thread
-        sends = open_sends(topic, is_here=is_here)
-        sends.add()
-        sent = Sent(self._loop, sends)
-        try:
-            record = _record(topic, value, key, headers, partition)
-        except (TypeError, OverflowError) as invalid:
-            self._on_loop(sent.end, invalid, is_here=is_here)
-            return sent
-        self._on_loop(self._topics.check, record, sends, sent, is_here=is_here)
-        return sent
 
     async def close(self, seconds: float) -> None:
         """Does nothing: transactions are the consumers'."""
 
-    def _on_loop(self, react: Callable[..., object], *arguments: object, is_here: bool) -> None:
-        if is_here:
-            react(*arguments)
+    def _sends(self, topic: str, *, is_here: bool) -> Sends:
+        return open_sends(topic, is_here=is_here)
+
+    def _start(self, record: Sending, headers: Headers, sent: Sent, *, is_here: bool) -> None:
+        try:
+            held = _record(*record, headers)
+        except (TypeError, OverflowError) as invalid:
+            self._on_loop(is_here, sent.end, invalid)
         else:
-            self._loop.call_soon_threadsafe(react, *arguments)
+            self._on_loop(is_here, self._topics.check, held, sent)
 
 
 def open_sends(topic: str, *, is_here: bool) -> Sends:
@@ -103,8 +75,8 @@ def _record(
     topic: str,
     value: bytes | str | None,
     key: bytes | str | None,
-    headers: Headers,
     partition: int,
+    headers: Headers,
 ) -> ProducerRecord:
     """Returns a record of what the client library takes.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeAlias
 
 import confluent_kafka
@@ -67,15 +68,12 @@ class Sent:
                 waiter.set_result(None)
 
 
-class Sender:
-    """One producer for all tasks of an instance. Made when something is sent first."""
+class CallSender(abc.ABC):
+    """Counts what tasks send with the call that sends it."""
 
-    def __init__(self, config: ClientConfig, timing: WorkerTiming = WorkerTiming()) -> None:
-        self._config, self._timing = config, timing
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._producer: PolledProducer | None = None
-        self._waiting: deque[tuple[ProducerRecord, Headers, Sent]] = deque()
 
     def send(
         self,
@@ -90,26 +88,60 @@ class Sender:
 
         Raises:
             UnicodeEncodeError: if the name of a header is no text.
+            WorkerStateError: as :meth:`_sends`.
         """
         if headers:
             check_header_names(headers)
-        call = CURRENT.get(None)
-        sends = None if call is None else call.sending()
+        is_here = threading.get_ident() == self._thread
+        sends = self._sends(topic, is_here=is_here)
         if sends is not None:
             sends.add()
         sent = Sent(self._loop, sends)
-        record = (topic, value, key, partition)
-        if threading.get_ident() == self._thread:
-            self._produce(record, headers, sent)
-        else:
-            # A task on a thread: the producer is used on the event loop alone.
-            self._loop.call_soon_threadsafe(self._produce, record, headers, sent)
+        self._start((topic, value, key, partition), headers, sent, is_here=is_here)
         return sent
+
+    def _sends(self, topic: str, *, is_here: bool) -> Sends | None:  # noqa: ARG002 - of others
+        """Returns the sends of the call that the running code belongs to; ``None``: of none.
+
+        Args:
+            topic: for messages.
+            is_here: the code runs on the event loop, not on a thread.
+        """
+        call = CURRENT.get(None)
+        return None if call is None else call.sending()
+
+    @abc.abstractmethod
+    def _start(
+        self, record: ProducerRecord, headers: Headers, sent: Sent, *, is_here: bool
+    ) -> None:
+        """Takes a record, on whatever thread, and ends ``sent`` on the event loop."""
+
+    def _on_loop(self, is_here: bool, react: Callable[..., object], *arguments: object) -> None:
+        if is_here:
+            react(*arguments)
+        else:
+            self._loop.call_soon_threadsafe(react, *arguments)
+
+
+class Sender(CallSender):
+    """One producer for all tasks of an instance. Made when something is sent first."""
+
+    def __init__(self, config: ClientConfig, timing: WorkerTiming = WorkerTiming()) -> None:
+        super().__init__()
+        self._config, self._timing = config, timing
+        self._producer: PolledProducer | None = None
+        self._waiting: deque[tuple[ProducerRecord, Headers, Sent]] = deque()
 
     async def close(self, seconds: float) -> None:
         """Waits for what is on its way."""
         if self._producer is not None:
             await self._producer.close(seconds)
+
+    def _start(
+        self, record: ProducerRecord, headers: Headers, sent: Sent, *, is_here: bool
+    ) -> None:
+        # A task on a thread: the producer is used on the event loop alone.
+        self._on_loop(is_here, self._produce, record, headers, sent)
 
     def _produce(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:
         """Hands a record over, after those that wait for room: in the order of the calls."""
