@@ -16,7 +16,14 @@ import confluent_kafka
 import pyspark
 import pytest
 from tests.acceptance.project import HEADRACE, Project, kill_session
-from tests.acceptance.test_processes_killed import WORKER, instances, noted
+from tests.acceptance.test_processes_killed import (
+    ONCE,
+    WORKER,
+    copied,
+    instances,
+    noted,
+    write_plan,
+)
 from tests.quick_java import quick_spark
 from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, wait_for_drill
 
@@ -276,6 +283,39 @@ def test_instances_of_a_worker_on_spark_are_placed_restarted_and_stopped(
         kill_session(process)
     assert sum(project.committed("note").values()) == 100 * total
     assert {one["state"] for one in status(project)} == {"closed"}
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(900)
+def test_instances_on_spark_that_are_exactly_once_and_look_up_references_write_each_record_once(
+    start_cluster, spark_cluster, tmp_path
+):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    project = Project(tmp_path / "drill", start_cluster().bootstrap_servers)
+    (project.folder / "flow.py").write_text(ONCE.format(topic=project.topic, notes=str(notes)))
+    project.call("apply")
+    write_plan(project)
+    sent = itertools.count()
+    command = ("workers", "run", "note", "--on", "spark", "--instances", "2")
+    process = project.start(*command, "--master", spark_cluster.url)
+
+    def work() -> int:
+        """More records; how many instances have noted some."""
+        project.send(100 * next(sent), 100)
+        return len(instances(notes))
+
+    try:
+        wait_for_drill(lambda: work() == 2, "both instances")
+        os.kill(instances(notes).pop(), signal.SIGKILL)
+        wait_for_drill(lambda: work() == 3, "another in the place of the killed one")
+        total = next(sent)
+        wait_for_drill(lambda: len(copied(project)) == 100 * total, "all records")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DRILL_LIMIT_SECONDS) == 0, project.output()
+    finally:
+        kill_session(process)
+    assert copied(project) == dict.fromkeys([f"{place} gold" for place in noted(notes)], 1)
 
 
 def processed(port: int) -> dict[str, int]:
