@@ -135,15 +135,13 @@ class KafkaDestination:
             return _rejected(
                 entry, UNKNOWN_TABLE, f"no topic is declared for table {entry.table!r}"
             )
-        account, headers = entry.account or self._source, self._headers(entry)
+        account, source = entry.account or self._source, self._source.encode()
+        headers = ("source", source), (COUNTER, str(entry.counter).encode())
         accepted, problems = self._checks[entry.table].batch([_value(entry)], account, headers)
         if problems:
             return _rejected(entry, problems[0].code, problems[0].detail)
         [event] = accepted
         return ProducerRecord(topic.name, event.key, event.value, headers, event.partition)
-
-    def _headers(self, entry: Entry) -> tuple[tuple[str, bytes], ...]:
-        return ("source", self._source.encode()), (COUNTER, str(entry.counter).encode())
 
     def _send(
         self, events: list[ProducerRecord], rejected: list[RejectedEntry], progress: LoadProgress

@@ -214,7 +214,8 @@ def task_consumer(config: ClientConfig) -> Iterator[confluent_kafka.Consumer]:
     has met an error is not lent again.
     """
     free = _free_consumers(os.getpid(), frozenset(config.items()))
-    lent = free.pop() if free else _bulk_reader(config)
+    tuning = reader_tuning(config, _BULK_READING)
+    lent = free.pop() if free else consumer(config, "headrace.tasks", tuning)
     try:
         yield lent
     except Exception:
@@ -226,10 +227,6 @@ def task_consumer(config: ClientConfig) -> Iterator[confluent_kafka.Consumer]:
         raise
     lent.unassign()
     free.append(lent)
-
-
-def _bulk_reader(config: ClientConfig) -> confluent_kafka.Consumer:
-    return consumer(config, "headrace.tasks", reader_tuning(config, _BULK_READING))
 
 
 @functools.lru_cache(maxsize=8)

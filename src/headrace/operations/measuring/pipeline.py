@@ -136,11 +136,9 @@ class _Runs:
     @contextmanager
     def session(self) -> Iterator[_Session]:
         """Starts Spark, for as long as the context lasts."""
-        with driver_session(self._isolated("spark"), self.deployment) as spark:
+        isolated = isolated_settings(self.settings, self.folder / "spark")
+        with driver_session(isolated, self.deployment) as spark:
             yield _Session(self, spark)
-
-    def _isolated(self, name: str) -> Settings:
-        return isolated_settings(self.settings, self.folder / name)
 
 
 class _Session:
