@@ -68,7 +68,7 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
     [
         ("--version", set(), 25),
         ("--help", set(), 95),
-        ("query register --help", set(), 45),
+        ("query register --help", set(), 46),
         ("measure --help", set(), 45),
         ("version", {"rich"}, 35),
         ("check", {"msgspec", "rich"}, 150),
