@@ -176,7 +176,7 @@ class BenchInstance:
         context = LaneContext(
             worker, make, self._threads, send, failures, self.counts, self._fail, clock
         )
-        self.assignments = _RecordedSet(context, self._fed_of)
+        self.assignments = PartitionSet(context)
         if worker.is_exactly_once:
             self.assignments.publish = self._publish
         timers = LaneTimers(context, self.assignments)
@@ -372,23 +372,14 @@ class _RecordedFailures(Failures):
         self._fed_of = fed_of
         self.log = _RecordedAttempts(worker.name, fed_of)
 
+    def succeeded(self, attempt: RecordAttempt) -> None:
+        super().succeeded(attempt)
+        self._fed_of(attempt.record).outcome = Outcome.PROCESSED
+
     async def end(self, attempt: RecordAttempt, error: BaseException) -> str:
         name = await super().end(attempt, error)
         self._fed_of(attempt.record).outcome = _OUTCOMES[name]
         return name
-
-
-class _RecordedSet(PartitionSet):
-    """The partitions of an instance, which note what became of records that their task did."""
-
-    def __init__(self, context: LaneContext, fed_of: Callable[[WorkerRecord], FedRecord]) -> None:
-        super().__init__(context)
-        self._fed_of = fed_of
-
-    def finished(self, assignment: AssignedPartition, lane: Lane, attempt: RecordAttempt) -> None:
-        super().finished(assignment, lane, attempt)
-        if not attempt.is_given_up:
-            self._fed_of(attempt.record).outcome = Outcome.PROCESSED
 
 
 class _RecordedAttempts(FailureLog):

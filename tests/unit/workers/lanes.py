@@ -32,6 +32,9 @@ class Failures:
     def read(self, assigned, offset, *, is_new):
         pass
 
+    def succeeded(self, attempt):
+        pass
+
     def on_rebalance(self, here):
         pass
 

@@ -30,6 +30,9 @@ class FailureOutcomes(Protocol):
     def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:
         """Logs an attempt that failed; its policy is asked next."""
 
+    def succeeded(self, attempt: RecordAttempt) -> None:
+        """Notes that a task did a record."""
+
     def on_rebalance(self, here: Mapping[TopicPartition, Any]) -> None:
         """Notes that partitions came or went; ``here`` are those of the instance."""
 
