@@ -7,7 +7,7 @@ from tests.integration.librdkafka import handle, library
 from tests.waiting import FLUSH_SECONDS
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH = 0, 1, 2, 23
-INIT_PRODUCER_ID, END_TXN = 22, 26
+API_VERSIONS, INIT_PRODUCER_ID, END_TXN = 18, 22, 26
 
 
 class _Memory(ctypes.Structure):
@@ -108,9 +108,17 @@ class MockBrokers:
         sizes = ctypes.c_size_t(1), ctypes.c_int(0), ctypes.c_int(3_600_000)
         self._call("broker_push_request_error_rtts", broker, ctypes.c_int16(request), *sizes)
 
-    def disconnect(self):
-        """End all connections; the next ones are accepted."""
-        for broker in (1, 2, 3):
+    def drop(self, broker, request, times):
+        """End the connections over which the next requests of a kind come."""
+        failures = (ctypes.c_int(-195), ctypes.c_int(0)) * times
+        self._call(
+            "broker_push_request_error_rtts",
+            *(broker, ctypes.c_int16(request), ctypes.c_size_t(times), *failures),
+        )
+
+    def disconnect(self, of=None):
+        """End all connections, or those of a broker; the next ones are accepted."""
+        for broker in (1, 2, 3) if of is None else (of,):
             self._call("broker_set_down", broker)
             self._call("broker_set_up", broker)
 

@@ -42,7 +42,15 @@ _GROUP = "the group of the transaction"
 
 # The lines that `Connections` needs, whatever a project sets.
 _LOGGED = {"log.connection.close": "true", "log_level": "6"}
-_BEFORE_REQUESTS = re.compile(r"in state (INIT|DOWN|TRY_CONNECT|CONNECT|SSL_|APIVERSION_|AUTH_)")
+# librdkafka does not log that a broker has closed a connection over which nothing was sent for a
+# minute, but takes note of its words, and leaves out lines with the words of the last two. So an
+# idle connection is closed by the client before that; a client reconnects when it has to send.
+MAX_IDLE_MS = 45_000
+_MAX_IDLE = "connections.max.idle.ms"
+# In words that no connection is lost with over which something was sent. Where words are those of a
+# loss, the state does not count: librdkafka would leave out a loss with the same ones.
+_BEFORE_REQUESTS = re.compile(r"Connect to |[Hh]andshake|SASL|AUTH_LEGACY|resolve")
+_TIMED_OUT = re.compile(r"[1-9]\d* (in-flight|partially-sent)")
 
 
 class TransactionFencedError(Exception):
@@ -64,8 +72,10 @@ class TransactionUnsettledError(Exception):
 class Connections:
     """What librdkafka logs of a producer's connections, which it reports in no other way.
 
-    Its error callback is not called where a connection fails and the next one is accepted. What it
-    does not log is the end of a connection that was idle, over which nothing is on its way.
+    Its error callback is not called where a connection fails and the next one is accepted. A
+    connection that it closes since a broker has not answered in time is logged as that request. It
+    logs no further failure of a broker in the words of the last two, for 30 s: so the first of them
+    must count, also where no request was sent yet.
 
     Attributes:
         are_lost: whether one failed over which requests may have been sent.
@@ -78,8 +88,10 @@ class Connections:
         """Is called as a logger's, within polls of the producer."""
         _LOG.log(level, message, *parts)
         text = message % parts if parts else message
-        if text.startswith("FAIL") and not _BEFORE_REQUESTS.search(text):
-            self.are_lost = True
+        if text.startswith("FAIL"):
+            self.are_lost |= not _BEFORE_REQUESTS.search(text)
+        elif text.startswith("REQTMOUT"):
+            self.are_lost |= bool(_TIMED_OUT.search(text))
 
 
 class TransactionWriter:
@@ -115,7 +127,9 @@ class TransactionWriter:
         self._config, self._seconds, self._on_wait = config, seconds, on_wait
         limit = str(seconds * 1000)
         limits = {"transaction.timeout.ms": limit, "message.timeout.ms": limit}
-        self._tuning = writer_tuning(config, limits | dict(tuning)) | _LOGGED
+        idle_ms = min(int(config.get(_MAX_IDLE) or 0) or MAX_IDLE_MS, MAX_IDLE_MS)
+        own = _LOGGED | {_MAX_IDLE: str(idle_ms)}
+        self._tuning = writer_tuning(config, limits | dict(tuning)) | own
         self._failures: list[tuple[str, KafkaError]] = []
         self._connect()
 
