@@ -293,6 +293,31 @@ def test_a_loader_that_another_one_overtook_writes_nothing_more(flow):
     assert sorted(flow.counters) == list(range(9))
 
 
+@pytest.fixture
+def cuts(monkeypatch):
+    """Each transaction of a loader finds its connections lost since the one before."""
+
+    def lose(producer, *args):
+        producer._connections.are_lost = True
+        return send(producer, *args)
+
+    send = TransactionalProducer.send
+    monkeypatch.setattr(TransactionalProducer, "send", lose)
+
+
+@pytest.mark.usefixtures("cuts")
+def test_a_loader_that_loses_its_connections_retries_nothing(flow):
+    write(flow.files / "offline.1", *map(line, range(9)))
+    figures = flow.load()
+    assert (figures.loaded, figures.retries) == ({"raw_item": 9}, 0)
+    assert sorted(flow.counters) == list(range(9))
+
+
+@pytest.mark.usefixtures("cuts")
+def test_a_loader_that_lost_its_connections_and_was_overtaken_writes_nothing_more(flow):
+    test_a_loader_that_another_one_overtook_writes_nothing_more(flow)
+
+
 def test_progress_is_read_past_the_open_transaction_of_another_source(flow):
     write(flow.files / "offline.1", line(1))
     flow.load()

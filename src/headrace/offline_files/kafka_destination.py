@@ -17,6 +17,7 @@ from headrace.kafka.dead_letters.letters import OFFLINE_FILES
 from headrace.kafka.dead_letters.writer import dead_letter_records
 from headrace.kafka.table.changelog import ensure_changelog
 from headrace.kafka.table.topic_table import read_table
+from headrace.kafka.write.own_records import OwnRecords
 from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import (
     TransactionalProducer,
@@ -84,7 +85,9 @@ class KafkaDestination:
         try:
             if not self._dry_run:
                 ensure_changelog(self._config, OFFLINE_FILES_TOPIC)
-                self._producer = TransactionalProducer(self._config, _ID + self._source)
+                self._producer = TransactionalProducer(
+                    self._config, _ID + self._source, written=self._marked
+                )
             return self._progress()
         except TransactionFencedError as error:
             raise LoaderRunningError(self._source) from error
@@ -118,6 +121,12 @@ class KafkaDestination:
         if self._producer is not None:
             self._producer.close()
             self._producer = None
+
+    def _marked(self) -> OwnRecords:
+        """Returns what shows that another loader of the source has written."""
+        topic = describe(self._config, [OFFLINE_FILES_TOPIC])[OFFLINE_FILES_TOPIC]
+        places = [TopicPartition(OFFLINE_FILES_TOPIC, number) for number in range(topic.partitions)]
+        return OwnRecords(self._config, places, self._source.encode())
 
     def _progress(self) -> LoadProgress:
         table = read_table(self._config, OFFLINE_FILES_TOPIC, settled=True)

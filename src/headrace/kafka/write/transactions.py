@@ -8,7 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
@@ -36,6 +36,7 @@ _NEEDED = {
     "TOPIC_AUTHORIZATION_FAILED": ("WRITE", "topic {topic}"),
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": ("WRITE", "transactional id {id}"),
 }
+_MAX_RENEWALS = 10  # before one transaction
 _FENCED = frozenset({Meaning.FENCED, Meaning.REBALANCING, Meaning.EVICTED})
 _UNSETTLED = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.PURGED})
 _GROUP = "the group of the transaction"
@@ -250,8 +251,27 @@ class TransactionWriter:
         return forbidden(self._config, operation, name)
 
 
+class WrittenRecords(Protocol):
+    """What a producer has written, and whether another one has: see ``OwnRecords``."""
+
+    def note(self, message: confluent_kafka.Message) -> None:
+        """Takes a record that was written."""
+
+    def check(self) -> None:
+        """Raises TransactionFencedError if another one has written since."""
+
+
 class TransactionalProducer(TransactionWriter):
-    """Writes records that are known together, each call of :meth:`send` in a transaction."""
+    """Writes records that are known together, each call of :meth:`send` in a transaction.
+
+    Args:
+        config: librdkafka's settings of the cluster.
+        transactional_id: another producer that is started with it fences this one.
+        on_wait: as of :class:`TransactionWriter`.
+        seconds: as of :class:`TransactionWriter`.
+        written: makes what :meth:`renew` asks whether another producer has written, when this one
+            has fenced all before it. With it, :meth:`send` needs no :meth:`renew`.
+    """
 
     def __init__(
         self,
@@ -260,9 +280,23 @@ class TransactionalProducer(TransactionWriter):
         on_wait: Callable[[], None] = lambda: None,
         *,
         seconds: int = TRANSACTION_SECONDS,
+        written: Callable[[], WrittenRecords] | None = None,
     ) -> None:
         tuning = {"transactional.id": transactional_id, "linger.ms": "5"}
         super().__init__(config, tuning, seconds, on_wait)
+        self._written = None if written is None else written()
+        self._report = self._delivered if written is None else self._noted
+
+    def renew(self) -> bool:
+        """See :meth:`TransactionWriter.renew`.
+
+        Raises:
+            TransactionFencedError: if another producer has written: the caller starts over.
+        """
+        is_new = super().renew()
+        if is_new and self._written is not None:
+            self._written.check()
+        return is_new
 
     def send(
         self,
@@ -281,16 +315,30 @@ class TransactionalProducer(TransactionWriter):
                 can't be written, see :func:`failure`.
         """
         self._failures.clear()
+        self._settle()
         produce, poll = self._producer.produce, self._producer.poll
         try:
             self._open()
             for record in records:
-                by_place = (record.value, record.key, record.partition, self._delivered, None, 0)
+                by_place = (record.value, record.key, record.partition, self._report, None, 0)
                 until_taken(produce, poll, (record.topic, *by_place, list(record.headers)))
                 poll(0)
         except KafkaException as error:
             raise self._failed(self._aborted(error.args[0])) from error
         self.commit(offsets, group)
+
+    def _settle(self) -> None:
+        """Continues with a producer that has lost no connection, where another can't have written.
+
+        It may lose the next one before it begins.
+        """
+        if self._written is not None:
+            any(not self.renew() for _ in range(_MAX_RENEWALS))
+
+    def _noted(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
+        self._delivered(error, message)
+        if error is None and self._written is not None:
+            self._written.note(message)
 
     def _named(self, cause: KafkaError) -> Exception:
         return self._failed(self._aborted(cause) if cause.txn_requires_abort() else cause)

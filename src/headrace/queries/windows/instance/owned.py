@@ -6,11 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.offsets import high_watermarks
+from headrace.kafka.write.own_records import OwnRecords
 from headrace.kafka.write.record import ProducerRecord
 from headrace.kafka.write.transactions import TransactionalProducer
 from headrace.model import TopicPartition
@@ -94,7 +96,8 @@ class OwnedPartition:
        all partitions know that nothing earlier comes. A snapshot is in transactions after it.
 
     The producer comes before all of them: it fences the previous instance, so that the snapshots
-    that are read then can't change any more.
+    that are read then can't change any more. After a lost connection another producer continues,
+    unless another instance has written snapshots: then :meth:`write` raises, as after any failure.
 
     Used on one thread. It can't be used after it has raised an error.
 
@@ -135,7 +138,9 @@ class OwnedPartition:
     ) -> None:
         self._config, self._queries, self._partition = config, queries, partition
         name = f"headrace.{queries.name}.aggregate.{partition}"
-        self._producer = TransactionalProducer(config, name, on_wait)
+        # Each transaction has a record there, and no one else writes to it.
+        written = partial(OwnRecords, config, [self._snapshots])
+        self._producer = TransactionalProducer(config, name, on_wait, written=written)
         restored = read_snapshots(config, self._snapshots)
         self.aggregator = PartitionAggregator(partition, plans, restored)
         self.answers = PartitionAnswers(

@@ -82,7 +82,7 @@ class KilledError(Exception):
 class _MemoryProducer:
     """Writes transactions whole, as Kafka does."""
 
-    def __init__(self, config, transactional_id, _):
+    def __init__(self, config, transactional_id, _, **_own):
         self._topics, self._partition = config["topics"], config["partition"]
         self.transactional_id = transactional_id
 

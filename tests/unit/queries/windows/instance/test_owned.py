@@ -53,7 +53,7 @@ class Owned:
         self.transactions, self.clock = [], SimpleNamespace(seconds=1_000.0)
         self.clock.monotonic = lambda: self.clock.seconds
         monkeypatch.setattr(owned_module, "time", self.clock)
-        monkeypatch.setattr(owned_module, "TransactionalProducer", lambda *_: self)
+        monkeypatch.setattr(owned_module, "TransactionalProducer", lambda *_, **_own: self)
         monkeypatch.setattr(owned_module, "read_snapshots", lambda *_: self._restored())
         monkeypatch.setattr(
             owned_module, "high_watermarks", lambda _, places: {places[0]: len(self.snapshots)}

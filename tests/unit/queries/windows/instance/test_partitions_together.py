@@ -41,7 +41,7 @@ CLOCK = SimpleNamespace(seconds=1_000.0, monotonic=lambda: CLOCK.seconds)
 class Producer:
     """Writes transactions whole, unless its instance is killed before."""
 
-    def __init__(self, cluster, transactional_id, _):
+    def __init__(self, cluster, transactional_id, _, **_own):
         self._cluster, self._number = cluster, int(transactional_id.rpartition(".")[2])
 
     def send(self, records):
