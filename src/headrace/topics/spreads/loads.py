@@ -69,6 +69,37 @@ class SampledLoads:
             self.records[place] += 1
 
 
+class DocumentReader:
+    """Reads events from the bytes of records, and their event times.
+
+    Args:
+        topic: of the records; it declares an event class.
+        text_of: of values of registered formats; None: values are JSON texts.
+    """
+
+    def __init__(self, topic: Topic, text_of: TextOf | None = None) -> None:
+        self._text_of, self._time = text_of, topic.event_time
+        schema = topic.schema
+        self._is_millis = (
+            schema is not None
+            and self._time is not None
+            and schema.field(self._time).type is FieldType.MILLIS
+        )
+
+    def document(self, value: bytes | None, headers: Headers) -> Any:
+        """Returns the fields of an event. Raises ValueError if it can't be read."""
+        text = value if self._text_of is None else self._text_of(framed(value, headers))
+        document = _decoded(text if isinstance(text, bytes) else b"")
+        if not isinstance(document, dict):
+            raise ValueError("no object")  # noqa: TRY004 - as of a text that is no JSON
+        return document
+
+    def time(self, document: Mapping[str, Any]) -> datetime | None:
+        """Returns the event time. Raises KeyError, TypeError or OverflowError if it has none."""
+        value = document[self._time or ""]
+        return _EPOCH + value * _MILLISECOND if self._is_millis else parse_time(value)
+
+
 class AccountReader:
     """Finds the account and the window of a record, as the producers of the topic have.
 
@@ -81,9 +112,8 @@ class AccountReader:
         strategy = topic.partitioning
         if not isinstance(strategy, ByAccount) or topic.event_time is None or topic.schema is None:
             raise ValueError(f"topic {topic.name!r} is not partitioned by account")
-        self._window, self._field, self._time = strategy.window, strategy.account, topic.event_time
-        self._is_millis = topic.schema.field(topic.event_time).type is FieldType.MILLIS
-        self._has_key, self._text_of = topic.key is not None, text_of
+        self._window, self._field = strategy.window, strategy.account
+        self._has_key, self._reads = topic.key is not None, DocumentReader(topic, text_of)
 
     def place(self, record: Record) -> tuple[str, int] | None:
         """Returns account and number of the window; None: it has none, or can't be read."""
@@ -94,20 +124,14 @@ class AccountReader:
     ) -> tuple[str, int] | None:
         """Returns the same of the parts of a record."""
         try:
-            document = self._document(value, headers)
+            document = self._reads.document(value, headers)
             account = self._account(key, headers, document)
-            time = self._time_of(document[self._time])
+            time = self._reads.time(document)
         except (ValueError, TypeError, KeyError, OverflowError):
             return None
         if account is None or time is None:
             return None
         return account, (time - _EPOCH) // self._window
-
-    def _document(self, value: bytes | None, headers: Headers) -> Any:
-        if self._text_of is None:
-            return _decoded(value or b"")
-        text = self._text_of(framed(value, headers))
-        return _decoded(text if isinstance(text, bytes) else b"")
 
     def _account(
         self, key: bytes | None, headers: Headers, document: Mapping[str, Any]
@@ -119,9 +143,6 @@ class AccountReader:
         # Of a topic without a key, the account is the key.
         account = named[-1] if named else None if self._has_key else key
         return None if account is None else account.decode()
-
-    def _time_of(self, value: Any) -> datetime | None:
-        return _EPOCH + value * _MILLISECOND if self._is_millis else parse_time(value)
 
 
 def sampled_loads(

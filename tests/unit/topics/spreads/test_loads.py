@@ -74,6 +74,8 @@ def test_the_account_is_that_of_the_header_the_key_or_the_field(declared, record
         (topic(), Record(None, b"acme")),
         (topic(), Record(b"[]", b"acme")),
         (topic(), Record(b"{}", b"acme")),
+        (topic(account="account"), Record(b"[]", b"acme")),
+        (topic(account="account"), Record(b"7", b"acme")),
         (topic(), Record(b"\xff", b"acme")),
         (topic(), Record(text("noon"), b"acme")),
         (topic(), Record(text(7), b"acme")),
