@@ -23,7 +23,7 @@ _MODULES = {
     "operations.servers.commands": ("up", "down", "status"),
     "ingest.producing.commands": ("produce",),
     "topics.commands": ("tail",),
-    "topics.spreads.commands": ("topics",),
+    "links.change.commands": ("topics",),
     "ingest.commands": ("ingest", "tokens"),
     "ingest.spool.commands": ("spool",),
     "offline_files.commands": ("load-offline-files",),

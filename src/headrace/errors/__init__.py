@@ -38,6 +38,7 @@ HeadraceError                         base
 │   ├── RecordsDeletedError
 │   ├── CommittedOffsetError
 │   ├── WorkerTruncatedError
+│   ├── TopicChangeRefusedError       a topic can't be changed into another one exactly
 │   ├── CheckpointInUseError          checkpoints
 │   ├── CheckpointLostError
 │   ├── JoinStateError

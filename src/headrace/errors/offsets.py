@@ -229,3 +229,17 @@ class WorkerTruncatedError(RefusedError):
             f"follows offset {self.cut_offset} now was not processed. To process it: "
             "`headrace workers reset NAME --to committed`, which starts at the cut."
         )
+
+
+@dataclass(eq=False)
+class TopicChangeRefusedError(RefusedError):
+    """A topic can't be changed into another one exactly.
+
+    Attributes:
+        to: the topic with the other number of partitions, or the other key.
+    """
+
+    code = "TOPIC_CHANGE_REFUSED"
+    topic: str
+    to: str
+    reason: str

@@ -211,7 +211,7 @@ class LinkInstance(Generic[Start]):
         self._member = GroupMember(
             {"client.id": process_name()} | dict(self._target.config),
             self._target.group,
-            self._target.topics,
+            self._target.shared_topics,
             on_assigned=self._assigned,
             on_revoked=self._revoked,
             on_lost=self._lost,
@@ -297,7 +297,7 @@ class LinkInstance(Generic[Start]):
             return
         try:
             with naming_site(self._target.site):
-                self._member.committed([TopicPartition(self._target.topics[0], 0)])
+                self._member.committed([TopicPartition(self._target.shared_topics[0], 0)])
         except KafkaException as error:
             if meaning(error.args[0]) not in _WAITED_FOR:
                 raise

@@ -36,11 +36,12 @@ class LinkTarget:
         name: of the link.
         group: its consumer group.
         config: librdkafka's settings of the cluster, secrets revealed.
-        topics: whose partitions the members share.
+        topics: that are written, and whose partitions the members share.
         record_error: makes the error of a record that can't be written as it is, of the partition
             it was read from, and why it is refused.
         site: of the cluster; named where an ACL is missing. Empty: the project has one site.
         commit_seconds: interval of transactions.
+        shared: topics whose partitions the members share, where these are not those written.
     """
 
     name: str
@@ -50,6 +51,12 @@ class LinkTarget:
     record_error: Callable[[TopicPartition, Rejection], LinkRecordError]
     site: str = ""
     commit_seconds: float = 0.2
+    shared: tuple[str, ...] = ()
+
+    @property
+    def shared_topics(self) -> tuple[str, ...]:
+        """Returns the topics whose partitions the members share."""
+        return self.shared or self.topics
 
 
 @contextlib.contextmanager

@@ -92,7 +92,7 @@ class CopyCarrier(Carrier[Position]):
         self._uncommitted: Counter[str] = Counter()
         self._source_ends = SourceEnds(plan.source) if plan.reports_times else None
         self._reported_ms = 0
-        self._counter_of = plan.filter.counter_of
+        self._counter_of, self._placed = plan.filter.counter_of, plan.placed
         self._requests = ThreadPoolExecutor(1, "topics of a target")
 
     @property
@@ -184,7 +184,7 @@ class CopyCarrier(Carrier[Position]):
 
     def _check_topics(self, partitions: Collection[_Partition]) -> None:
         sources = {(at.source.topic, at.topic_id) for at in partitions}
-        copies = {at.copy.topic for at in partitions}
+        copies = {self._plan.copies[at.source.topic] for at in partitions}
         if self._plan.source == self._plan.target:  # one cluster answers for both
             self._reader.check_topics(sources | self._writer.known_ids(copies))
         else:  # the time of both requests is part of each transaction
@@ -223,7 +223,10 @@ class CopyCarrier(Carrier[Position]):
         counter = self._counter_of(headers)
         if counter == "records":
             origin = (ORIGIN, b"%b%d" % (partition.prefix, offset))
-            self._writer.send(partition.source, partition.copy, message, [*headers, origin])
+            copy, sent = partition.copy, message
+            if self._placed is not None:
+                copy, sent = self._placed(message)
+            self._writer.send(partition.source, copy, sent, [*headers, origin])
             self._uncommitted["value_bytes"] += len(message.value() or b"")
         self._uncommitted[counter] += 1
         partition.next = partition.read_to = offset + 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
 from headrace.errors import LinkOffsetError, LinkRecordError
 from headrace.kafka.client.clients import ClientConfig
+from headrace.kafka.origin import Origin
+from headrace.links.copy_ends import Copies
 from headrace.links.copying.declaration import CopyLink
 from headrace.links.copying.status import CopyStatus
 from headrace.links.target import LinkTarget, Rejection
@@ -18,6 +20,12 @@ from headrace.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+
+Placing: TypeAlias = Callable[[Any], tuple[TopicPartition, Any]]
+"""Of a record: the partition that it is copied to, and the record as it is written there."""
+LastCopies: TypeAlias = Callable[[Copies], Mapping[TopicPartition, Origin]]
+"""As :func:`headrace.links.copy_ends.last_origins`."""
 
 
 class CopyFilter(Protocol):
@@ -113,6 +121,19 @@ class CopyPlan(ABC):
     def copy_of(self, source: TopicPartition) -> TopicPartition:
         """Returns the partition of the target that is a copy of one of the source."""
         return TopicPartition(self.copies[source.topic], source.partition)
+
+    @property
+    def placed(self) -> Placing | None:
+        """Returns what places records that do not keep their partition; None: all keep it."""
+        return None
+
+    @property
+    def last_copies(self) -> LastCopies | None:
+        """Returns what finds how far partitions are copied whose position is not committed.
+
+        None: the end of the partition with the same number says so.
+        """
+        return None
 
     @property
     def source_names(self) -> tuple[str, str, str]:

@@ -129,9 +129,8 @@ def _starts(
     logs: Mapping[TopicPartition, LogState],
 ) -> dict[TopicPartition, Position]:
     unknown = {plan.copy_of(source): source for source in known if known[source] is None}
-    tails = last_origins(
-        Copies(plan.target, plan.group, plan.target_site, plan.origin_site, unknown)
-    )
+    copies = Copies(plan.target, plan.group, plan.target_site, plan.origin_site, unknown)
+    tails = (plan.last_copies or last_origins)(copies)
     starts: dict[TopicPartition, Position] = {}
     for source, position in known.items():
         first, origin = logs[source].first, tails.get(plan.copy_of(source))

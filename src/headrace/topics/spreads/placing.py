@@ -15,7 +15,7 @@ from headrace.model.partitioning import window_start
 from headrace.settings import Settings
 from headrace.topics.schemas import protobuf_lookup, require_extras, schema_lookup
 from headrace.topics.spreads.following import FollowedSpreads, SpreadsReader
-from headrace.topics.spreads.loads import AccountReader
+from headrace.topics.spreads.loads import AccountReader, TextOf
 from headrace.topics.tail import text_maker
 
 if TYPE_CHECKING:
@@ -68,8 +68,13 @@ class SpreadPlaces:
     def __init__(self, spread: SpreadTopics, config: ClientConfig) -> None:
         """Follows the table of the cluster that ``config`` names."""
         self._followed = FollowedSpreads(spread.topics, SpreadsReader(KafkaCluster(dict(config))))
-        self._places: Mapping[str, _Place] = {
-            topic.name: _Place(topic, spread, self._followed.of(topic)) for topic in spread.topics
+        self._places: Mapping[str, AccountPlace] = {
+            topic.name: AccountPlace(
+                topic,
+                text_maker(topic.record_format, spread.schemas, spread.protobuf),
+                self._followed.of(topic),
+            )
+            for topic in spread.topics
         }
 
     def start(self) -> None:
@@ -103,12 +108,21 @@ class SpreadPlaces:
             raise RecordRejectedError(topic, _UNPLACED) from None
 
 
-class _Place:
-    def __init__(self, topic: Topic, spread: SpreadTopics, applied: AppliedSpreads | None) -> None:
+class AccountPlace:
+    """The partition of a record of a topic that is partitioned by account.
+
+    Args:
+        topic: by account.
+        text_of: of values of registered formats; None: values are JSON texts.
+        applied: what was applied beside the declared spreads.
+    """
+
+    def __init__(
+        self, topic: Topic, text_of: TextOf | None, applied: AppliedSpreads | None
+    ) -> None:
         strategy = topic.partitioning
         if not isinstance(strategy, ByAccount):
             raise TypeError(f"topic {topic.name!r} is not partitioned by account")
-        text_of = text_maker(topic.record_format, spread.schemas, spread.protobuf)
         self._reads = AccountReader(topic, text_of)
         self._start_of = functools.partial(window_start, window=strategy.window)
         # The account is that which was read, from wherever the topic has it.
@@ -116,6 +130,7 @@ class _Place:
         self._partition = partition_of(by_account, topic.partitions, applied)
 
     def __call__(self, value: bytes | None, key: bytes | None, headers: Headers) -> int:
+        """Returns it. Raises LookupError if the record has no account or event time."""
         place = self._reads.place_of(value, key, tuple(headers))
         if place is None:
             raise LookupError

@@ -1,0 +1,16 @@
+"""The status of what copies a topic into another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headrace.links.copying.status import CopyStatus
+
+
+@dataclass(frozen=True)
+class ChangeStatus(CopyStatus):
+    """The status of a copy. Its partitions are those of the topic that is copied."""
+
+    kind: ClassVar[str] = "change"
+    folder: ClassVar[str] = "changes"
