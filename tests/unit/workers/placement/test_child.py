@@ -47,7 +47,7 @@ def test_an_error_of_the_project_is_told_and_another_start_would_meet_it(told):
 
 def test_a_broker_that_is_down_at_the_start_is_told_and_may_be_up_at_the_next(told, monkeypatch):
     worker = Worker("enrich", Topic("clicks"), Idle)
-    project = SimpleNamespace(declared=lambda _: {"enrich": worker})
+    project = SimpleNamespace(declared=lambda _: {"enrich": worker}, topics={})
 
     def down(*_):
         raise BrokerUnreachableError("b:1", "it is down")
