@@ -48,7 +48,7 @@ from headrace.queries.records.snapshots import (
     encode_snapshot,
 )
 from headrace.queries.registry.record import RegisteredQuery, decode_query, encode_query
-from headrace.queries.windows.instance.leases import Claim, read_claim
+from headrace.service.leases import Claim, read_claim
 from headrace.settings import Rate
 from headrace.testing import MemoryRecord
 

@@ -56,8 +56,8 @@ from headrace.queries.views import QueryList
 from headrace.queries.windows.aggregate.plan import Plans
 from headrace.queries.windows.answer.silent import WatchedQueries
 from headrace.queries.windows.instance import views as query_instances
-from headrace.queries.windows.instance.leases import Claim, LeaseTable, read_claim
 from headrace.queries.windows.instance.status import QueryInstanceStatus
+from headrace.service.leases import Claim, LeaseTable, read_claim
 from headrace.service.metrics import exposition
 from headrace.service.status import State, StatusFolder
 from headrace.settings import IngestSettings, Rate, load_settings

@@ -6,7 +6,7 @@ from headrace.queries.records.ended import decode_ended
 from headrace.queries.records.matched import decode_matched
 from headrace.queries.records.result import decode_result
 from headrace.queries.records.snapshots import Restored
-from headrace.queries.windows.instance.leases import read_claim
+from headrace.service.leases import read_claim
 
 DEEP = b'{"kind":"tick","x":' + b"[" * 3_000 + b"]" * 3_000 + b"}"
 

@@ -2,7 +2,7 @@
 
 =================== ==============================================================================
 lease holder        claims and renews the lease on partitions, on a thread of its own
-watchdog            watches whether the loop hangs; then the lease is not renewed
+watchdog            (of ``service``) watches whether the loop hangs; then the lease is not renewed
 instance            the loop: takes the records of all its partitions, on one thread
 owned partition     the windows and results of one partition, and its transactions
 catch up            keeps windows open until the matched records that came before are taken

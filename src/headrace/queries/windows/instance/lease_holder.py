@@ -1,51 +1,22 @@
-"""Claims, renews and releases the lease of this instance, on a thread of its own."""
+"""The lease of an instance on partitions of standing queries."""
 
 from __future__ import annotations
 
-import logging
-import random
-import socket
-import threading
-import time
-import uuid
 from collections.abc import Callable
+from typing import ClassVar
 
-import confluent_kafka
-import msgspec
-from confluent_kafka import KafkaError, KafkaException
-
-from headrace.kafka.client.broker_errors import Meaning, delivery_failure, meaning
-from headrace.kafka.client.clients import ClientConfig, producer
-from headrace.kafka.client.lost_brokers import BrokersLostError
-from headrace.kafka.read.polling import poll_endlessly
-from headrace.model import TopicPartition
+from headrace.kafka.client.clients import ClientConfig
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.windows.instance.leases import (
-    Claim,
-    LeaseTable,
-    LeaseTiming,
-    read_claim,
-    slots_of,
-)
-from headrace.queries.windows.instance.watchdog import Watchdog
+from headrace.service.leases import LeaseTiming
+from headrace.service.slot_lease import SlotLease
 
-_LOG = logging.getLogger("headrace.queries")
 # Partitions that no instance has had for this time are uncovered: two leases, since a spare takes
 # a free slot within one.
 _UNCOVERED_SECONDS = 10.0
-_READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
-_SENDING = {"linger.ms": "0", "enable.idempotence": "false"}
 
 
-class LeaseUnseenError(Exception):
-    """The renewals that were sent are not read: they were not written, or the reader is stalled."""
-
-
-class LeaseHolder:
-    """Holds a slot for this instance, or waits for a free slot. Used on any thread.
-
-    While the thread that created the lease holder hangs, it does not renew the lease: see
-    :meth:`heartbeat`.
+class LeaseHolder(SlotLease):
+    """Holds a slot of partitions for this instance, or waits for a free slot.
 
     Args:
         config: librdkafka's settings of the cluster.
@@ -54,6 +25,10 @@ class LeaseHolder:
         on_change: called on another thread when :attr:`partitions` may have changed.
     """
 
+    resting: ClassVar = "it has failed several times, and leaves its partitions to others"
+    claiming: ClassVar = "partitions are being claimed"
+    taken: ClassVar = "other instances have all partitions"
+
     def __init__(
         self,
         config: ClientConfig,
@@ -61,185 +36,32 @@ class LeaseHolder:
         timing: LeaseTiming = LeaseTiming(),
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self._config, self._topic, self._timing = config, queries.leases_topic, timing
-        self._on_change = on_change
-        self._slots = slots_of(queries.partitions, queries.partitions_per_instance)
-        self._claim = Claim(uuid.uuid4().hex, socket.gethostname())
-        self._table = LeaseTable(len(self._slots), timing.lease_ms)
-        self._lock = threading.Lock()
-        self._ending = threading.Event()
-        self._began = time.monotonic()
-        self._at_end = False
-        self._failure = self._send_failure = ""
-        self._sent_at = 0.0
-        self._unread_renewals = 0
-        self._watchdog = Watchdog(timing.lease_ms / 1000, timing.hung_seconds)
-        self._claimed: int | None = None
-        self._rests_until = 0.0
-        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
-        self._thread.start()
-
-    def heartbeat(self) -> None:
-        """Shows that the instance does not hang. After five minutes without it, the lease ends."""
-        self._watchdog.heartbeat()
-
-    def give_back(self) -> None:
-        """Releases the slot, so that another instance can try; claims a slot after ten seconds."""
-        self._rests_until = time.monotonic() + self._timing.rest_seconds
+        self._partitions = slots_of(queries.partitions, queries.partitions_per_instance)
+        super().__init__(config, queries.leases_topic, len(self._partitions), timing, on_change)
 
     @property
     def partitions(self) -> range | None:
         """The partitions of this instance; ``None`` if it has no valid lease now."""
-        with self._lock:
-            own = self._table.of(self._claim.holder)
-            # Before the end is read, an unread record may have given the slot to another instance.
-            if not self._at_end or own is None or self._rests:
-                return None
-            if time.monotonic() - own[1].seen > self._timing.own_seconds:
-                return None
-            return self._slots[own[0]]
-
-    @property
-    def waiting(self) -> str:
-        """Why this instance has no partitions."""
-        with self._lock:
-            if failure := self._failure or self._send_failure:
-                return f"leases can't be read or renewed: {failure}"
-            if not self._at_end:
-                return "leases are being read"
-            if self._rests:
-                return "it has failed several times, and leaves its partitions to others"
-            if self._table.of(self._claim.holder) is not None:
-                return "its lease is not renewed in time"
-            if self._table.free(time.monotonic()):
-                return "partitions are being claimed"
-        return "other instances have all partitions"
+        slot = self.slot
+        return None if slot is None else self._partitions[slot]
 
     @property
     def uncovered(self) -> tuple[int, ...]:
         """The partitions that no instance has had for ten seconds: there are too few instances."""
-        now = time.monotonic()
-        uncovered: list[int] = []
-        with self._lock:
-            for slot, partitions in enumerate(self._slots):
-                lease = self._table.lease(slot)
-                since = self._began if lease is None else lease.seen
-                if self._at_end and now - since > _UNCOVERED_SECONDS:
-                    uncovered += partitions
-        return tuple(uncovered)
-
-    def close(self) -> None:
-        """Releases the slot, and ends the thread."""
-        self._ending.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        delay = self._timing.retry_seconds
-        while not self._ending.is_set():
-            try:
-                self._hold()
-            except (LeaseUnseenError, BrokersLostError) as error:
-                self._failure = str(error)
-                _LOG.warning("Cannot renew the lease, retrying in %g s: %s", delay, error)
-                self._ending.wait(delay)
-            except Exception as error:  # noqa: BLE001 - a thread that ended would leave the slot for good
-                self._failure = str(error) or type(error).__name__
-                _LOG.exception("Cannot renew the lease, retrying in %g s", delay)
-                self._ending.wait(delay)
-
-    def _hold(self) -> None:
-        # A renewal that waits for a whole lease is dropped: the slot may be another's by then.
-        timeout_ms = {"message.timeout.ms": str(self._timing.lease_ms)}
-        sender = producer(self._config, _SENDING | timeout_ms)
-        with self._lock:
-            self._table, self._at_end = LeaseTable(len(self._slots), self._timing.lease_ms), False
-        self._unread_renewals = 0
-        starts = {TopicPartition(self._topic, 0): confluent_kafka.OFFSET_BEGINNING}
-        wait = self._timing.poll_seconds
-        for messages in poll_endlessly(self._config, "headrace.leases", starts, _READING, wait):
-            for message in messages:
-                self._take(message)
-            is_due = time.monotonic() - self._sent_at >= self._timing.renew_seconds
-            if self._at_end and is_due and not self._watchdog.is_hung():
-                self._renew_or_claim(sender)
-            sender.poll(0)
-            if self._ending.is_set():
-                break
-        self._release(sender)
-
-    def _take(self, message: confluent_kafka.Message) -> None:
-        error = message.error()
-        if error is not None:
-            if meaning(error) is Meaning.END:
-                with self._lock:
-                    self._at_end, self._failure = True, ""
-                self._on_change()
-            else:
-                raise KafkaException(error)
-            return
-        try:
-            slot, claim = read_claim(message.key(), message.value())
-        except ValueError as error:
-            _LOG.warning("%s: offset %d is no lease: %s", self._topic, message.offset(), error)
-            return
-        seen = time.monotonic()
-        if claim.holder == self._claim.holder:
-            self._unread_renewals = 0
-            # A process that was frozen reads old renewals late, so the time of sending counts.
-            seen = claim.sent_ms / 1000
-        with self._lock:
-            self._table.take(slot, claim, message.timestamp()[1], seen)
-        if claim.holder == self._claim.holder:
-            self._on_change()
-
-    @property
-    def _rests(self) -> bool:
-        return time.monotonic() < self._rests_until
-
-    def _renew_or_claim(self, sender: confluent_kafka.Producer) -> None:
-        """Renews the lease, or claims a free slot.
-
-        Raises:
-            LeaseUnseenError: if none of the renewals of a whole lease was read.
-        """
-        with self._lock:
-            own = self._table.of(self._claim.holder)
-            free = self._table.free(time.monotonic())
-        if self._rests:
-            self._release(sender)
-        elif own is not None:
-            # With a stalled reader, the instance would renew forever a slot that it can't use.
-            if self._unread_renewals >= self._timing.renewals:
-                raise LeaseUnseenError("the brokers give back none of the renewals that were sent")
-            self._unread_renewals += 1
-            self._send(sender, own[0], self._claim)
-        elif free:
-            # An earlier claim may have succeeded and not been read yet, so it claims that slot
-            # again. The choice is random: spares seldom claim the same free slot.
-            if self._claimed not in free:
-                self._claimed = random.choice(free)  # noqa: S311 - no secret
-            self._send(sender, self._claimed, self._claim)
-
-    def _release(self, sender: confluent_kafka.Producer) -> None:
-        with self._lock:
-            own = self._table.of(self._claim.holder)
-        if own is not None:
-            release = msgspec.structs.replace(self._claim, is_release=True)
-            self._send(sender, own[0], release)
-            sender.flush(self._timing.renew_seconds)
-
-    def _send(self, sender: confluent_kafka.Producer, slot: int, claim: Claim) -> None:
-        self._sent_at = time.monotonic()
-        claim = msgspec.structs.replace(claim, sent_ms=int(self._sent_at * 1000))
-        value = msgspec.json.encode(claim)
-        # Not sent again where the buffer is full: a renewal that waits would come too late.
-        sender.produce(
-            self._topic, value, str(slot).encode(), partition=0, on_delivery=self._delivered
+        return tuple(
+            partition
+            for slot, partitions in enumerate(self._partitions)
+            if self.vacant_seconds(slot) > _UNCOVERED_SECONDS
+            for partition in partitions
         )
 
-    def _delivered(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
-        failure = delivery_failure(error, message)
-        reason = "" if failure is None else failure.str()
-        if reason and reason != self._send_failure:
-            _LOG.warning("The lease can't be renewed: %s", reason)
-        self._send_failure = reason
+
+def slots_of(partitions: int, per_instance: int | None) -> list[range]:
+    """Returns the partitions of each slot.
+
+    Args:
+        partitions: the number of partitions.
+        per_instance: the number of partitions in a slot; ``None`` if a slot has all of them.
+    """
+    size = per_instance or partitions
+    return [range(at, min(at + size, partitions)) for at in range(0, partitions, size)]

@@ -11,14 +11,9 @@ from headrace.project.loaded import LoadedProject
 from headrace.project.services import broker_config
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.registry.registrations import declared_queries
-from headrace.queries.windows.instance.leases import (
-    LEASE_MS,
-    Lease,
-    LeaseTable,
-    read_claim,
-    slots_of,
-)
+from headrace.queries.windows.instance.lease_holder import slots_of
 from headrace.runtime.clock import now_in_ms
+from headrace.service.leases import LEASE_MS, Lease, LeaseTable, read_claim
 
 # Partitions are shown as uncovered if their lease was not renewed for twice the time after which
 # spares take it.

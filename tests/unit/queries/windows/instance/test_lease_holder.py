@@ -15,9 +15,9 @@ from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.kafka.read import polling
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.windows.instance import lease_holder as lease_holder_module
 from headrace.queries.windows.instance.lease_holder import LeaseHolder
-from headrace.queries.windows.instance.leases import Claim, LeaseTiming
+from headrace.service import slot_lease
+from headrace.service.leases import Claim, LeaseTiming
 
 QUERIES = StandingQueries("ads", 4, 1)
 TIMING = LeaseTiming(
@@ -169,7 +169,7 @@ class _Reader:
 def topic(monkeypatch):
     topic = Leases()
     monkeypatch.setattr(polling, "consumer", topic.reader)
-    monkeypatch.setattr(lease_holder_module, "producer", topic.sender)
+    monkeypatch.setattr(slot_lease, "producer", topic.sender)
     return topic
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from headrace import StandingQueries
 from headrace.queries.windows.instance import owners as query_instances
-from headrace.queries.windows.instance.leases import Claim
 from headrace.queries.windows.instance.owners import (
     UNCOVERED_MS,
     instance_slots,
     uncovered_partitions,
 )
+from headrace.service.leases import Claim
 
 NOW_MS = 1_800_000_000_000
 QUERIES = StandingQueries("ads", partitions=5, partitions_per_instance=2)

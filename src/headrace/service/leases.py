@@ -1,15 +1,17 @@
-"""Leases: which instance has which partitions, as the records of a compacted topic decide.
+"""Leases: which process has which slot, as the records of a compacted topic decide.
 
-The partitions are divided into slots, and an instance has one slot at a time. It claims a slot with
-a record, and renews the claim every second. All readers of the topic agree on which instance has a
-slot, since they read the same records in the same order, with the broker's timestamps: a claim
-counts if the slot is free at that offset, or if its lease was last renewed more than five seconds
-before. A claim also counts if the broker's clock was set back by more than five seconds.
+A process has one slot at a time: of standing queries a part of their partitions, of a pipeline the
+right to run it. It claims a slot with a record, and renews the claim several times in a lease. All
+readers of the topic agree on which process has a slot, since they read the same records in the same
+order, with the broker's timestamps: a claim counts if the slot is free at that offset, or if its
+lease was last renewed longer ago than a lease lasts. A claim also counts if the broker's clock was
+set back by more than that.
 
-Leases fence nothing: an instance that has lost its lease may still try to write. The brokers refuse
-that, since the instance that takes a partition initialises the partition's transactional id, which
-raises the producer epoch and so fences the earlier producer. A consumer group would move partitions
-whenever instances come and go, and each move reads the windows again (decision 35).
+Leases fence nothing: a process that has lost its lease may still try to write. What it writes to
+must refuse that. For standing queries the brokers do, since the instance that takes a partition
+initialises the partition's transactional id, which raises the producer epoch and so fences the
+earlier producer; for pipelines the sink does, since it compares positions. A consumer group would
+move partitions whenever instances come and go, and each move reads the windows again (decision 35).
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from headrace.events.times import TimeMs
-from headrace.queries.records.decoding import decode_json
 
 # A slot is free if its lease was not renewed for this time: five renewals. A shorter lease would
 # be lost in a failover of the brokers, and each move of a partition reads its windows again.
@@ -86,7 +87,10 @@ def read_claim(key: bytes | None, value: bytes | None) -> tuple[int, Claim]:
     Raises:
         ValueError: if the record is not a claim.
     """
-    return int(key or b""), decode_json(_CLAIM, value or b"")
+    try:
+        return int(key or b""), _CLAIM.decode(value or b"")
+    except RecursionError as error:
+        raise ValueError("JSON is nested too deep") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +168,3 @@ class LeaseTable:
             for slot in range(self._slots)
             if (lease := self._leases.get(slot)) is None or now - lease.seen > seconds
         ]
-
-
-def slots_of(partitions: int, per_instance: int | None) -> list[range]:
-    """Returns the partitions of each slot.
-
-    Args:
-        partitions: the number of partitions.
-        per_instance: the number of partitions in a slot; ``None`` if a slot has all of them.
-    """
-    size = per_instance or partitions
-    return [range(at, min(at + size, partitions)) for at in range(0, partitions, size)]

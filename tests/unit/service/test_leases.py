@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.queries.windows.instance.leases import LEASE_MS, Claim, LeaseTable, slots_of
+from headrace.queries.windows.instance.lease_holder import slots_of
+from headrace.service.leases import LEASE_MS, Claim, LeaseTable
 
 
 class Log:
