@@ -26,6 +26,7 @@ _SECTIONS = {
     "queries": "Of standing queries",
     "matched_events": "Of matched events",
     "loaders": "Of a loader",
+    "drivers": "Of a driver with a standby",
 }
 _STATUSES = {_SECTIONS[status.name]: status.type for status in status_kinds()}
 _OF_PIPELINES = (

@@ -12,6 +12,7 @@ from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.links.merger.status import MergerStatus
 from headrace.links.mirror.status import MirrorStatus
 from headrace.offline_files.status import LoaderStatus
+from headrace.pipelines.standby.status import DriverStatus
 from headrace.pipelines.status import PipelineStatus
 from headrace.queries.emit.status import EmitterStatus
 from headrace.queries.windows.instance.status import QueryInstanceStatus
@@ -218,8 +219,19 @@ LOADER = LoaderStatus(
     updated_ms=NOW_MS,
 )
 
+DRIVER = DriverStatus(
+    "impressions-to-lake",
+    State.WAITING,
+    instance=_INSTANCE,
+    reason="a driver on host-1 runs it",
+    takeovers=1,
+    warm_age_seconds=2.5,
+    updated_ms=NOW_MS,
+)
+
 OF_KIND: Mapping[str, tuple[ServiceStatus, ...]] = {
     "pipelines": (PIPELINE, FAILED_PIPELINE, STARTING_PIPELINE),
+    "drivers": (DRIVER,),
     "workers": (WORKER,),
     "mirrors": (MIRROR,),
     "mergers": (MERGER,),

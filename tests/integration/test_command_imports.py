@@ -72,7 +72,7 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
         ("measure --help", set(), 45),
         ("version", {"rich"}, 35),
         ("check", {"msgspec", "rich"}, 150),
-        ("status", {"msgspec", "rich"} | CLIENT, 205),
+        ("status", {"msgspec", "rich"} | CLIENT, 206),
         ("dead-letters list", {"msgspec", "rich"} | CLIENT, 205),
         ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 230),
         (

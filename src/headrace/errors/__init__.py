@@ -77,6 +77,7 @@ HeadraceError                         base
 │   ├── QueryTopicTruncatedError       their log was cut before the snapshots
 │   ├── MatchedEventsRunningError      matched events are sent already
 │   └── MatchedEventsFormatError       matched events can't be sent of the records of this topic
+├── ClaimLostError                    checkpoints: another driver of a pipeline may run it
 ├── StepError                         pipelines: a step of the user raised an error; never retried
 ├── ReferenceTooLargeError            a reference table needs too much memory; never retried
 ├── UnreadRangesError                 a batch has no report of ranges it had to read; retried

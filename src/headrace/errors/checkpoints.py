@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.errors.base import RefusedError
+from headrace.errors.base import HeadraceError, RefusedError
 
 
 @dataclass(eq=False)
@@ -19,6 +19,13 @@ class CheckpointInUseError(RefusedError):
     @property
     def remedy(self) -> str:
         return "Stop that run first (`headrace status` shows it), or give this pipeline a new name."
+
+
+@dataclass(eq=False)
+class ClaimLostError(HeadraceError):
+    """Another driver of this pipeline may run it: this one commits nothing, and waits."""
+
+    pipeline: str
 
 
 @dataclass(eq=False)

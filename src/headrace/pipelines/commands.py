@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.status import PipelineStatus
     from headrace.pipelines.views import PipelineCheckpoint, RunResult
     from headrace.runtime.prometheus import MetricsServer
+    from headrace.settings import Settings
 
 _PARTITION = "TOPIC/PARTITION"
 _STARTS = ["table", *(start.value for start in Start)]
@@ -42,6 +44,11 @@ _STARTS = ["table", *(start.value for start in Start)]
 )
 @click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
 @click.option("--once", is_flag=True, help="End when caught up with what the topics hold now.")
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="Wait, warm, while another driver with --standby runs a pipeline, and take over from it.",
+)
 @click.option(
     "--master",
     type=parameters.Master(),
@@ -55,6 +62,7 @@ def run(  # noqa: PLR0913 - one for each option
     pipelines: tuple[str, ...],
     *,
     once: bool,
+    standby: bool,
     master: str | None,
     metrics_port: int | None,
     metrics_host: str,
@@ -78,7 +86,9 @@ def run(  # noqa: PLR0913 - one for each option
     if not chosen:
         raise click.UsageError(_nothing_to_run(session))
     own_metrics = list(dict.fromkeys(metric for pipeline in chosen for metric in pipeline.metrics))
-    deployment = deployment_of(session, master, chosen)
+    if once and standby:
+        raise click.UsageError("--standby waits until it is stopped: leave out --once")
+    deployment = replace(deployment_of(session, master, chosen), standby=standby)
     log_to_file(session, log_format)
     with (
         session.output.live(running) as observe,
@@ -91,7 +101,7 @@ def run(  # noqa: PLR0913 - one for each option
             chosen,
             deployment=deployment,
             once=once,
-            observe=_also_served(observe, server, own_metrics),
+            observe=_also_served(observe, server, own_metrics, session.settings),
             stop=stop,
         )
     session.exit_code = exit_code(outcomes)
@@ -231,8 +241,11 @@ def _nothing_to_run(session: Session) -> str:
     return f"no pipelines are declared; run each {labels} by itself: {commands}"
 
 
-def _also_served(observe: Observe, server: MetricsServer | None, own: Sequence[Metric]) -> Observe:
+def _also_served(
+    observe: Observe, server: MetricsServer | None, own: Sequence[Metric], settings: Settings
+) -> Observe:
     """Returns an observer that shows progress and publishes it as metrics."""
+    from headrace.pipelines.standby.status import DriverStatus, own_statuses
     from headrace.pipelines.status import PipelineStatus
     from headrace.service.metrics import exposition
 
@@ -240,7 +253,9 @@ def _also_served(observe: Observe, server: MetricsServer | None, own: Sequence[M
         return observe
 
     def both(progress: Mapping[str, PipelineStatus]) -> None:
-        server.publish(exposition(PipelineStatus, [*progress.values()], own))
+        drivers = own_statuses(settings.state, progress)
+        metrics = exposition(PipelineStatus, [*progress.values()], own)
+        server.publish(metrics + exposition(DriverStatus, drivers) if drivers else metrics)
         observe(progress)
 
     return both

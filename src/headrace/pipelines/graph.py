@@ -46,6 +46,7 @@ from headrace.pipelines.steps.column_names import map_in_arrow
 from headrace.sinks.api import SinkDriver, WriterFactory
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -103,8 +104,6 @@ def build(
         SinkError: if the sink can't be opened, or can't take the rows.
         TableMismatchError: if the rows do not fit the table that is there.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     side_driver = _open_side_table(pipeline, context)
     with ExitStack() as opened:
         if side_driver is not None:
@@ -112,9 +111,7 @@ def build(
         specs = _specs(pipeline, context, checkpoint, start, side_driver)
         join = join_spec(pipeline, specs, side_driver)
         stepped = None if pipeline.is_fused else guarded_rows(spark, pipeline, specs, join)
-        schema = row_schema(specs[0]) if join is None else join.row_schema()
-        if stepped is not None:
-            schema = to_arrow_schema(stepped.rows.drop(LINEAGE).schema, timezone="UTC")
+        schema = _row_schema(specs, stepped, join)
         sink = pipeline.sink.open(context.of_sink(pipeline, pipeline.sink), schema)
         opened.pop_all()  # both sinks are open now, and Graph.close closes them
     ids = CheckpointIds(pipeline.name, checkpoint.number)
@@ -131,12 +128,24 @@ def build(
         client=context.client,
         state=SourceState(context.state),
         derived=context.derived,
+        claim=context.claim,
         on_batch=on_batch,
         takes_behind_as_late=side_driver is not None and _takes_behind_as_late(specs, stepped),
     )
     manifests = _written(spark, specs, stepped, join, sink.writers)
     query = query_record(pipeline, manifests)
     return Graph(manifests, query, sink, side_table, committer, is_join=join is not None)
+
+
+def _row_schema(
+    specs: Sequence[SourceSpec], stepped: SteppedRows | None, join: JoinSpec | None
+) -> pa.Schema:
+    """Returns the schema of the rows that the sink gets."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if stepped is not None:
+        return to_arrow_schema(stepped.rows.drop(LINEAGE).schema, timezone="UTC")
+    return row_schema(specs[0]) if join is None else join.row_schema()
 
 
 def _specs(

@@ -33,6 +33,7 @@ def _written(pipeline: Pipeline) -> Iterable[tuple[str, Topic]]:
 def _statuses() -> tuple[StatusKind, ...]:
     # Inside: a check needs no statuses, which import clients of Kafka.
     from headrace.pipelines.run.last_status import pipeline_progress
+    from headrace.pipelines.standby.status import DriverStatus
     from headrace.pipelines.status import PipelineStatus
 
     return (
@@ -41,6 +42,11 @@ def _statuses() -> tuple[StatusKind, ...]:
             type=PipelineStatus,
             view="headrace.pipelines.progress_view",
             read=pipeline_progress,
+        ),
+        StatusKind(
+            name="drivers",
+            type=DriverStatus,
+            view="headrace.pipelines.standby.views",
         ),
     )
 

@@ -13,6 +13,7 @@ from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import Metadata, Source, Start
 from headrace.model.durations import microseconds
+from headrace.pipelines.batch.batch_claim import BatchClaim
 from headrace.pipelines.batch.derived_letters import DerivedLetters
 from headrace.pipelines.declaration import Pipeline, Step
 from headrace.pipelines.join.datasource import join_source
@@ -64,6 +65,7 @@ class RunContext:
         storage: options of the lake's storage.
         derived: what the pipeline has written to dead-letter topics beside those of records.
         ledger: whether events are counted, and by which windows.
+        claim: asked before a batch begins, and before it writes anything.
     """
 
     lake: str
@@ -75,6 +77,7 @@ class RunContext:
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     derived: DerivedLetters = field(default_factory=DerivedLetters, repr=False)
     ledger: LedgerSettings = field(default_factory=LedgerSettings)
+    claim: BatchClaim = field(default=BatchClaim(), repr=False)
 
     def of_sink(self, pipeline: Pipeline, sink: Sink) -> SinkContext:
         """Returns what one of the sinks of ``pipeline`` must know of it."""

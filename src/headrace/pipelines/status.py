@@ -36,6 +36,7 @@ class PipelineStatus(PipelineFigures, ServiceStatus):
     states: ClassVar = (
         State.STARTING,
         State.RUNNING,
+        State.WAITING,
         State.RESTARTING,
         State.FINISHED,
         State.STOPPED,

@@ -168,3 +168,52 @@ class LeaseTable:
             for slot in range(self._slots)
             if (lease := self._leases.get(slot)) is None or now - lease.seen > seconds
         ]
+
+
+class OwnLease:
+    """What a process knows of its own lease: the table as far as it has read, and its clock.
+
+    Args:
+        holder: its id in the leases.
+        slots: the number of slots.
+        timing: of the leases.
+    """
+
+    def __init__(self, holder: str, slots: int, timing: LeaseTiming) -> None:
+        self.holder, self._slots, self._timing = holder, slots, timing
+        self.term = 0
+        """How often it has got a slot: with another number, it had none in between."""
+        self.read_again()
+
+    def read_again(self) -> None:
+        """Forgets what it knows: the topic is read from its start."""
+        self.table, self.at_end = LeaseTable(self._slots, self._timing.lease_ms), False
+
+    def take(self, slot: int, claim: Claim, time_ms: int, now: float) -> None:
+        """Takes the next record, as :meth:`LeaseTable.take`."""
+        # A process that was frozen reads its old renewals late, so the time of sending counts.
+        seen = claim.sent_ms / 1000 if claim.holder == self.holder else now
+        had_slot = self.own is not None
+        self.table.take(slot, claim, time_ms, seen)
+        if not had_slot and self.own is not None:
+            self.term += 1
+
+    @property
+    def own(self) -> tuple[int, Lease] | None:
+        """Returns its slot and lease, as far as it has read."""
+        return self.table.of(self.holder)
+
+    def slot(self, now: float) -> int | None:
+        """Returns its slot; ``None`` if it has no valid lease at a time of its monotonic clock."""
+        own = self.own
+        # Before the end is read, an unread record may have given the slot to another process.
+        if not self.at_end or own is None:
+            return None
+        return None if now - own[1].seen > self._timing.own_seconds else own[0]
+
+    def has_lost(self, term: int) -> bool:
+        """Returns whether another process may have had the slot that it got with ``term``.
+
+        False while the leases are read again: an unread renewal may say that it is still its own.
+        """
+        return self.at_end and (self.own is None or self.term != term)

@@ -20,7 +20,7 @@ from headrace.kafka.client.clients import ClientConfig, producer
 from headrace.kafka.client.lost_brokers import BrokersLostError
 from headrace.kafka.read.polling import poll_endlessly
 from headrace.model import TopicPartition
-from headrace.service.leases import Claim, Lease, LeaseTable, LeaseTiming, read_claim
+from headrace.service.leases import Claim, Lease, LeaseTiming, OwnLease, read_claim
 from headrace.service.watchdog import Watchdog
 
 _LOG = logging.getLogger("headrace.service")
@@ -58,18 +58,18 @@ class SlotLease:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._config, self._topic, self._timing = config, topic, timing
-        self._on_change, self._slots = on_change, slots
+        self._on_change = on_change
         self._claim = Claim(uuid.uuid4().hex, socket.gethostname())
-        self._table = LeaseTable(self._slots, timing.lease_ms)
+        self._state = OwnLease(self._claim.holder, slots, timing)
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._began = time.monotonic()
-        self._at_end = False
         self._failure = self._send_failure = ""
         self._sent_at = 0.0
         self._unread_renewals = 0
         self._watchdog = Watchdog(timing.lease_ms / 1000, timing.hung_seconds)
         self._claimed: int | None = None
+        self._dead = ""
         self._rests_until = 0.0
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._thread.start()
@@ -86,13 +86,7 @@ class SlotLease:
     def slot(self) -> int | None:
         """The slot of this process; ``None`` if it has no valid lease now."""
         with self._lock:
-            own = self._table.of(self._claim.holder)
-            # Before the end is read, an unread record may have given the slot to another process.
-            if not self._at_end or own is None or self._rests:
-                return None
-            if time.monotonic() - own[1].seen > self._timing.own_seconds:
-                return None
-            return own[0]
+            return None if self._rests else self._state.slot(time.monotonic())
 
     @property
     def waiting(self) -> str:
@@ -100,20 +94,46 @@ class SlotLease:
         with self._lock:
             if failure := self._failure or self._send_failure:
                 return f"leases can't be read or renewed: {failure}"
-            if not self._at_end:
+            if not self._state.at_end:
                 return "leases are being read"
             if self._rests:
                 return self.resting
-            if self._table.of(self._claim.holder) is not None:
+            if self._state.own is not None:
                 return "its lease is not renewed in time"
-            if self._table.free(time.monotonic()):
+            if self._state.table.free(time.monotonic()):
                 return self.claiming
         return self.taken
+
+    @property
+    def holder(self) -> str:
+        """The id of this process in the leases, new with each object."""
+        return self._claim.holder
+
+    @property
+    def term(self) -> int:
+        """How often this process has got a slot: another number, and it had none in between."""
+        return self._state.term
+
+    def has_lost(self, term: int) -> bool:
+        """Returns whether another process may have had the slot that this one got with ``term``.
+
+        False while the leases are read again: an unread renewal may say that it is still its own.
+        """
+        with self._lock:
+            return self._state.has_lost(term)
+
+    def void(self, holder: str) -> None:
+        """Ends the lease of a process that is known to have died, before it expires.
+
+        Args:
+            holder: its id. A lease that it has no longer stays as it is.
+        """
+        self._dead = holder
 
     def lease(self, slot: int) -> Lease | None:
         """Returns the last lease of a slot, also one that has expired; ``None``: it is free."""
         with self._lock:
-            return self._table.lease(slot)
+            return self._state.table.lease(slot)
 
     def vacant_seconds(self, slot: int) -> float:
         """Returns how long ago the last lease of a slot was renewed, or since when it is free.
@@ -121,9 +141,9 @@ class SlotLease:
         Zero while the leases are being read.
         """
         with self._lock:
-            lease = self._table.lease(slot)
+            lease = self._state.table.lease(slot)
             since = self._began if lease is None else lease.seen
-            return time.monotonic() - since if self._at_end else 0.0
+            return time.monotonic() - since if self._state.at_end else 0.0
 
     def close(self) -> None:
         """Releases the slot, and ends the thread."""
@@ -149,7 +169,7 @@ class SlotLease:
         timeout_ms = {"message.timeout.ms": str(self._timing.lease_ms)}
         sender = producer(self._config, _SENDING | timeout_ms)
         with self._lock:
-            self._table, self._at_end = LeaseTable(self._slots, self._timing.lease_ms), False
+            self._state.read_again()
         self._unread_renewals = 0
         starts = {TopicPartition(self._topic, 0): confluent_kafka.OFFSET_BEGINNING}
         wait = self._timing.poll_seconds
@@ -157,7 +177,9 @@ class SlotLease:
             for message in messages:
                 self._take(message)
             is_due = time.monotonic() - self._sent_at >= self._timing.renew_seconds
-            if self._at_end and is_due and not self._watchdog.is_hung():
+            if self._state.at_end and self._dead:
+                self._void_dead(sender)
+            elif self._state.at_end and is_due and not self._watchdog.is_hung():
                 self._renew_or_claim(sender)
             sender.poll(0)
             if self._ending.is_set():
@@ -169,7 +191,7 @@ class SlotLease:
         if error is not None:
             if meaning(error) is Meaning.END:
                 with self._lock:
-                    self._at_end, self._failure = True, ""
+                    self._state.at_end, self._failure = True, ""
                 self._on_change()
             else:
                 raise KafkaException(error)
@@ -179,13 +201,10 @@ class SlotLease:
         except ValueError as error:
             _LOG.warning("%s: offset %d is no lease: %s", self._topic, message.offset(), error)
             return
-        seen = time.monotonic()
         if claim.holder == self._claim.holder:
             self._unread_renewals = 0
-            # A process that was frozen reads old renewals late, so the time of sending counts.
-            seen = claim.sent_ms / 1000
         with self._lock:
-            self._table.take(slot, claim, message.timestamp()[1], seen)
+            self._state.take(slot, claim, message.timestamp()[1], time.monotonic())
         if claim.holder == self._claim.holder:
             self._on_change()
 
@@ -200,8 +219,8 @@ class SlotLease:
             LeaseUnseenError: if none of the renewals of a whole lease was read.
         """
         with self._lock:
-            own = self._table.of(self._claim.holder)
-            free = self._table.free(time.monotonic())
+            own = self._state.own
+            free = self._state.table.free(time.monotonic())
         if self._rests:
             self._release(sender)
         elif own is not None:
@@ -217,9 +236,20 @@ class SlotLease:
                 self._claimed = random.choice(free)  # noqa: S311 - no secret
             self._send(sender, self._claimed, self._claim)
 
+    def _void_dead(self, sender: confluent_kafka.Producer) -> None:
+        """Releases the slot of a process that has died, and claims it."""
+        dead, self._dead = self._dead, ""
+        with self._lock:
+            its_own = self._state.table.of(dead)
+        if its_own is not None:
+            slot, lease = its_own
+            self._send(sender, slot, Claim(dead, lease.host, is_release=True))
+            # Behind the release in the topic, so it counts unless another claim came between.
+            self._send(sender, slot, self._claim)
+
     def _release(self, sender: confluent_kafka.Producer) -> None:
         with self._lock:
-            own = self._table.of(self._claim.holder)
+            own = self._state.own
         if own is not None:
             release = msgspec.structs.replace(self._claim, is_release=True)
             self._send(sender, own[0], release)

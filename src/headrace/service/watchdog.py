@@ -1,4 +1,4 @@
-"""Detects whether the thread of an instance hangs while its process runs."""
+"""Detects whether a thread hangs while its process runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 
-_LOG = logging.getLogger("headrace.queries")
+_LOG = logging.getLogger("headrace.service")
 
 
 class Watchdog:
@@ -40,8 +40,8 @@ class Watchdog:
         if self._is_hung and not was_hung:
             frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - its public name
             _LOG.error(
-                "The instance has hung for %g s; its lease is not renewed, so that another one "
-                "takes its partitions. It hangs here:\n%s",
+                "The process has hung for %g s; its lease is not renewed, so that another one "
+                "takes over. It hangs here:\n%s",
                 self._hung_seconds,
                 "".join(traceback.format_stack(frame)),
             )

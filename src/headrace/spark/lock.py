@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +42,14 @@ class CheckpointLock:
     def is_held(self) -> bool:
         """Whether this object holds it."""
         return self._lock.is_held
+
+    def try_acquire(self, **facts: str) -> bool:
+        """Takes the lock, and notes ``facts`` of its holder; False if another process holds it."""
+        return self._lock.try_acquire(**facts)
+
+    def last_facts(self) -> Mapping[str, str]:
+        """Returns what the process noted that took the lock last, whether or not it lives."""
+        return self._lock.last_facts()
 
     def acquire(self) -> None:
         """Takes the lock; harmless when it is held already.

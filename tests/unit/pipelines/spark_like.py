@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from headrace.errors import CheckpointBehindTableError, CheckpointLostError
 from headrace.events.event_hash import hash_positions
 from headrace.ledger.sums import Fate, Hop
 from headrace.model import DeadLetter, Topic
+from headrace.pipelines.batch.batch_claim import BatchClaim
 from headrace.pipelines.batch.committer import BatchCommitter
 from headrace.pipelines.batch.derived_letters import DerivedLetters
 from headrace.pipelines.batch.manifest import manifest_table, write_rows
@@ -133,6 +135,7 @@ class Site:
     results: list = field(default_factory=list)
     keeps_ledger: bool = True
     latest_ahead_us: int = 60_000_000
+    check_claim: Callable[[], None] = bool
     pipeline = PIPELINE
 
     def reach(self, place):
@@ -242,6 +245,7 @@ class Driver:
             client=site,
             state=SourceState(site.folder / "state"),
             derived=site.derived,
+            claim=BatchClaim(check=site.check_claim),
             on_batch=self.ended,
             takes_behind_as_late=False,
         )

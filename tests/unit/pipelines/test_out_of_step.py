@@ -27,6 +27,7 @@ from tests.unit.pipelines.spark_like import (
 from headrace.errors import (
     CheckpointBehindTableError,
     CheckpointLostError,
+    ClaimLostError,
     NothingCommittedError,
     RetentionPassedError,
     SinkError,
@@ -377,6 +378,27 @@ def test_of_two_drivers_on_two_machines_with_one_batch_one_adds_it(site, tmp_pat
     site.run()
     assert site.rows() == once(25, 20)
     assert set(site.letter_counts()) == set(bad(25, 20))
+
+
+@pytest.mark.parametrize("look", [1, 2])
+def test_a_driver_that_has_lost_its_claim_commits_nothing(site, look):
+    """It looks before dead letters, and once more before the commit."""
+    rows, letters = site.rows(), site.letter_counts()
+    site.send(10, 10)
+    looks = iter(range(1, look + 1))
+
+    def check():
+        if next(looks) == look:
+            raise ClaimLostError("clicks")
+
+    site.check_claim = check
+    with pytest.raises(ClaimLostError):
+        site.started().batch()
+    assert site.rows() == rows
+    assert (site.letter_counts() == letters) == (look == 1)
+    site.check_claim = bool
+    site.run()
+    assert (site.rows(), site.letter_counts()) == (once(20, 15), bad(20, 15))
 
 
 def test_what_a_second_driver_finds_done_it_does_not_do_again(site, tmp_path):

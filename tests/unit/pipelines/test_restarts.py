@@ -9,6 +9,7 @@ from headrace import Lake, Pipeline
 from headrace.errors import (
     AuthorizationError,
     BrokerUnreachableError,
+    ClaimLostError,
     DeadLetterLimitError,
     RegistryUnreachableError,
     SinkError,
@@ -26,10 +27,10 @@ REGISTRY_AWAY = RegistryUnreachableError("http://registry", "timed out")
 SINK = SinkError("lake", "disk full")
 
 
-def pipeline_run(tmp_path, *, once):
+def pipeline_run(tmp_path, *, once, standby=False):
     restart = RestartSettings(budget=BUDGET, first_delay_seconds=0.0)
     settings = Settings(root=tmp_path, name="p", modules=(), lake=str(tmp_path), restart=restart)
-    deployment = Deployment("127.0.0.1:1", str(tmp_path), "local[1]", {})
+    deployment = Deployment("127.0.0.1:1", str(tmp_path), "local[1]", {}, standby)
     pipeline = Pipeline("p", source=Topic("t"), sink=Lake("p"))
     return PipelineRun(MagicMock(), settings, pipeline, deployment, once=once)
 
@@ -199,3 +200,98 @@ print(second.progress.state, second.progress.reason)
     assert done.stdout.startswith("refused Another run holds this checkpoint")
     assert path.read_bytes() == status
     first.stop()
+
+
+class LostClaim:
+    """A claim that another driver takes while the pipeline runs."""
+
+    waiting = "a driver on host-1 runs it"
+
+    def __init__(self):
+        self.has_claim, self.calls = True, []
+
+    def try_acquire(self):
+        return self.has_claim
+
+    def keep(self):
+        return self.has_claim
+
+    def step_down(self):
+        self.calls.append("step down")
+
+    def release(self):
+        self.calls.append("release")
+
+
+@pytest.fixture
+def standby(tmp_path):
+    """A run whose query is a mock, and its claim."""
+    run = pipeline_run(tmp_path, once=False)
+    run._claim = LostClaim()
+    query = MagicMock()
+    query.lastProgress = None
+    run._started = lambda: query
+    run.poll()
+    assert run.progress.state is State.RUNNING
+    return run, query
+
+
+def test_a_driver_that_has_lost_its_claim_becomes_a_standby(standby):
+    run, query = standby
+    run._claim.has_claim = False
+    run.poll()
+    query.stop.assert_called_once()
+    assert run._claim.calls == ["step down"]
+    run.poll()
+    assert (run.progress.state, run.progress.reason) == (
+        State.WAITING,
+        "standby: a driver on host-1 runs it",
+    )
+    run._claim.has_claim = True
+    run.poll()
+    assert run.progress.state is State.RUNNING
+
+
+@pytest.mark.parametrize("error", [ClaimLostError("p"), SINK, OSError("a batch was interrupted")])
+def test_whatever_fails_without_the_claim_is_no_failure_of_the_pipeline(standby, error):
+    run, query = standby
+    query.isActive = False
+    query.exception.return_value = error
+    original = run._claim.keep
+    run._claim.has_claim = False
+
+    def keep():
+        run._claim.keep = original
+        return True  # it is lost between the look of the loop and the failure
+
+    run._claim.keep = keep
+    run.poll()
+    assert (run.progress.state, run.progress.restarts) == (State.WAITING, 0)
+
+
+def test_a_standby_shows_no_status_of_the_pipeline_which_the_active_writes(tmp_path):
+    run = pipeline_run(tmp_path, once=False)
+    run._claim = LostClaim()
+    run._claim.has_claim = False
+    run.poll()
+    assert run.progress.state is State.WAITING
+    assert not [*tmp_path.glob(".headrace/status/*.json")]
+    run.stop()
+    assert run._claim.calls == ["release"]
+    assert run.progress.state is State.STOPPED
+
+
+def test_a_driver_with_a_standby_that_ends_begins_no_further_batch(tmp_path):
+    run = pipeline_run(tmp_path, once=False, standby=True)
+    run._claim = LostClaim()
+    run._context.claim.begin()
+    run.stop()
+    with pytest.raises(ClaimLostError):
+        run._context.claim.begin()
+
+
+def test_one_without_a_standby_lets_spark_interrupt_it(tmp_path):
+    run = pipeline_run(tmp_path, once=False)
+    run.stop()
+    run._context.claim.begin()
+    run._context.claim.check()

@@ -42,6 +42,7 @@ from headrace.kafka.read.cluster import KafkaCluster
 from headrace.kafka.table.topic_table import TopicPosition, live_positions
 from headrace.model import DeadLetter, TopicPartition
 from headrace.model.durations import microseconds
+from headrace.pipelines.batch.batch_claim import BatchClaim
 from headrace.pipelines.batch.commit_rows import Reject, commit_rows
 from headrace.pipelines.batch.complete_until import complete_until, event_time_reached
 from headrace.pipelines.batch.derived_letters import DerivedLetters
@@ -136,6 +137,7 @@ class BatchCommitter:
         client: ClientConfig,
         state: SourceState,
         derived: DerivedLetters,
+        claim: BatchClaim,
         on_batch: Callable[[BatchResult], None],
         takes_behind_as_late: bool,
     ) -> None:
@@ -152,6 +154,7 @@ class BatchCommitter:
         self._group = GroupOffsets(client, pipeline.consumer_group)
         self._state = state
         self._derived = derived
+        self._claim = claim
         self._on_batch = on_batch
         self._limit = LimitCheck(pipeline)
         # Recreated at each start of the query: it reads again which letters others have written.
@@ -191,21 +194,16 @@ class BatchCommitter:
 
     def _run(self, frame: DataFrame, batch_id: int) -> BatchResult:
         began = time.monotonic()
+        self._claim.begin()
         planned = self._checkpoint.batch(batch_id)
-        if not self._pipeline.is_fused:
-            announce_watermark(
-                frame.sparkSession,
-                planned.watermark_ms,
-                takes_behind_as_late=self._takes_behind_as_late,
-            )
-        if self._pipeline.followed_topics:
-            announce(frame.sparkSession, self._references(planned), planned.planned_ms)
+        self._announce(frame, planned)
         if self._positions.holds(planned):
             manifest, reports = self._passed_over(frame, planned), []
             committed = CommittedBatch(CommitResult(False, 0))
         else:
             manifest = Manifest.of(frame.collect())
             reports = self._reports(manifest, planned)
+            self._claim.check()
             committed = self._commit_batch(manifest, reports, planned)
         self._group.show(planned.positions, planned.epochs)
         self._staging.clear()
@@ -231,6 +229,21 @@ class BatchCommitter:
         figures = {"records": result.records, "rows": result.rows, "late": result.late.events}
         log_batch(batch_id, figures, positions_of(planned.starts), planned.positions)
         return result
+
+    def rehearse(self, frame: DataFrame, batch_id: int) -> None:
+        """Runs the tasks of a batch, and ends it with nothing: see :mod:`..standby.rehearsal`."""
+        self._announce(frame, self._checkpoint.batch(batch_id))
+        frame.collect()
+
+    def _announce(self, frame: DataFrame, planned: PlannedBatch) -> None:
+        if not self._pipeline.is_fused:
+            announce_watermark(
+                frame.sparkSession,
+                planned.watermark_ms,
+                takes_behind_as_late=self._takes_behind_as_late,
+            )
+        if self._pipeline.followed_topics:
+            announce(frame.sparkSession, self._references(planned), planned.planned_ms)
 
     def _references(self, planned: PlannedBatch) -> dict[str, TopicPosition]:
         """Returns where the batch looks values up.
@@ -315,6 +328,7 @@ class BatchCommitter:
         both = self._recording_rejects(reject, is_side_table=False)
         done = CommitResult(False, 0)
         if self._changes(manifest, reports, planned):
+            self._claim.check()
             done = self._commit(manifest, planned, transaction, watermark_us, both)
         self._ledger.committed(planned.batch_id)
         figures = Counter(done.figures)

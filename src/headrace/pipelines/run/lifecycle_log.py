@@ -21,7 +21,9 @@ def log_changes(before: PipelineStatus, after: PipelineStatus) -> None:
         _LOG.log(level, "The pipeline is %s%s", after.state, _because(after.reason))
     elif after.reason != before.reason:
         # While it runs, a pipeline has a reason only where it waits.
-        if after.state is not State.RUNNING:
+        if after.state is State.WAITING:  # as a standby
+            _LOG.info("The pipeline is %s%s", after.state, _because(after.reason))
+        elif after.state is not State.RUNNING:
             _LOG.warning("The pipeline is %s%s", after.state, _because(after.reason))
         elif after.reason:
             _LOG.warning("The pipeline reads nothing until this has passed: %s", after.reason)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import (
     CheckpointBehindTableError,
     CheckpointInUseError,
     CheckpointLostError,
+    ClaimLostError,
     HeadraceError,
 )
 from headrace.kafka.client.clients import client_config
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import Start
+from headrace.pipelines.batch.batch_claim import BatchClaim
 from headrace.pipelines.batch.committer import BatchResult
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.graph import Graph, build
@@ -30,6 +34,10 @@ from headrace.pipelines.run.figures import RunFigures
 from headrace.pipelines.run.lifecycle_log import log_changes
 from headrace.pipelines.source.staging import driver_staging
 from headrace.pipelines.source.state import SourceState
+from headrace.pipelines.standby.claim import DriverClaim, MachineClaim, SharedClaim
+from headrace.pipelines.standby.rehearsal import Rehearsal
+from headrace.pipelines.standby.status import DriverStatus
+from headrace.pipelines.standby.warm_claim import WarmClaim
 from headrace.pipelines.start.checkpoint import (
     FROM_TABLE,
     Checkpoint,
@@ -55,6 +63,7 @@ if TYPE_CHECKING:
 
 # Reading Spark's reports costs the driver a millisecond; to people, 0.2 s is immediate.
 POLL_INTERVAL_SECONDS = 0.2
+STANDBY_INTERVAL_SECONDS = 0.05
 # How often Spark asks the planner for a batch. The planner decides how long a batch fills.
 TRIGGER = "100 milliseconds"
 # A batch that is cut short is read and written again by the next run, so it may end first.
@@ -74,12 +83,14 @@ class Deployment:
         lake: root URI of the lake.
         master: Spark's master.
         java: JAVA_HOME and PATH for Spark's JVM.
+        standby: whether the driver waits while another one runs a pipeline.
     """
 
     bootstrap: str
     lake: str
     master: str
     java: Mapping[str, str]
+    standby: bool = False
 
 
 def run_context(settings: Settings, pipeline: Pipeline, deployment: Deployment) -> RunContext:
@@ -112,15 +123,18 @@ class PipelineRun:
         self._subject = Subject("pipeline", pipeline.name)
         self._spark = spark
         self._settings = settings
-        self._once = once
+        self._once, self._is_standby = once, deployment.standby
         self._context = run_context(settings, pipeline, deployment)
-        folder = lock_folder(settings.state, deployment.lake)
-        self._lock = lock or CheckpointLock(folder, pipeline.name)
+        self._claim = self._claim_of(deployment, lock)
+        self._is_ending = threading.Event()
+        claim = BatchClaim(self._begin_batch, self._claim.check)
+        self._context = replace(self._context, claim=claim)
         self._status = StatusFolder(settings.state, PipelineStatus)
         self._policy = RestartPolicy(settings.restart, kind_of, has_end=once)
         self._start_at = 0.0
         self._graph: Graph | None = None
-        self._has_locked, self._has_begun = self._lock.is_held, False
+        self._has_locked = lock is not None and lock.is_held
+        self._has_begun = False
         self._query: StreamingQuery | None = None
         self._figures = RunFigures(pipeline, SourceState(self._context.state))
         self._guard = threading.Lock()
@@ -130,7 +144,9 @@ class PipelineRun:
         """Starts the query when it is due, restarts it when it failed, keeps the figures."""
         if not self.progress.has_ended:
             with logging_about(self._subject):
-                if self._query is None:
+                if self._has_locked and not self._claim.keep():
+                    self._step_down()
+                elif self._query is None:
                     self._start_when_due()
                 elif not self._query.isActive:
                     self._ended(self._query.exception())
@@ -145,31 +161,39 @@ class PipelineRun:
 
     def _stop(self) -> None:
         query, self._query = self._query, None
+        interval = POLL_INTERVAL_SECONDS
+        if self._is_standby:
+            interval = STANDBY_INTERVAL_SECONDS
+            self._is_ending.set()
         if query is not None and query.isActive:
             deadline = time.monotonic() + STOP_GRACE_SECONDS
             while query.isActive and query.status["isTriggerActive"]:
                 if time.monotonic() >= deadline:
                     break
-                time.sleep(POLL_INTERVAL_SECONDS)
+                time.sleep(interval)
             # Spark interrupts a batch that has not ended within the grace; the next run repeats it.
             query.stop()
             self._figures.take_reports(query)
             self._refresh_figures()
-        self._lock.release()
+        self._claim.release()
         if self._graph is not None:
             # Work beside the batches, such as merging files, ends only if the run has caught up.
             done = self.progress.state is State.FINISHED
             self._graph.close(FINISH_SECONDS if done else 0.0)
             self._update_progress(figures=self._own_figures())
             self._graph = None
-        if not self.progress.has_ended:
+        if self.progress.state is State.WAITING:
+            self._update_progress(state=State.STOPPED, reason="")
+        elif not self.progress.has_ended:
             self._update_progress(state=State.STOPPED)
 
     def _start_when_due(self) -> None:
         if time.monotonic() < self._start_at:
             return
         try:
-            self._lock.acquire()
+            if not self._claim.try_acquire():
+                self._update_progress(state=State.WAITING, reason=f"standby: {self._claim.waiting}")
+                return
             if not self._has_locked:
                 self._has_locked = True
                 # It replaces the status that a killed driver has left.
@@ -181,6 +205,32 @@ class PipelineRun:
             self._failed(error)
         else:
             self._update_progress(state=State.RUNNING, reason="")
+
+    def _claim_of(self, deployment: Deployment, lock: CheckpointLock | None) -> DriverClaim:
+        name, state = self.pipeline.name, self._settings.state
+        lock = lock or CheckpointLock(lock_folder(state, deployment.lake), name)
+        if not deployment.standby:
+            return MachineClaim(lock)
+        folder = state / "rehearsals" / f"{name}.{os.getpid()}"
+        return WarmClaim(
+            name,
+            SharedClaim(self._context.client, self.pipeline, lock),
+            partial(Rehearsal, self._spark, self.pipeline, self._context, folder),
+            StatusFolder(state, DriverStatus),
+        )
+
+    def _step_down(self) -> None:
+        """Stops the query, which another driver runs now, and waits as its standby."""
+        _LOG.warning("Another driver may have taken over; this one waits as a standby")
+        query, self._query = self._query, None
+        self._has_locked = self._has_begun = False
+        if query is not None:
+            query.stop()
+        if self._graph is not None:
+            self._graph.close(0.0)
+            self._graph = None
+        self._claim.step_down()
+        self._update_progress(state=State.WAITING, reason=f"standby: {self._claim.waiting}")
 
     def _forget_backlog(self) -> None:
         """An earlier planner saw it; it is unknown until the next query's planner has looked."""
@@ -270,6 +320,15 @@ class PipelineRun:
         )
         return current, graph
 
+    def _begin_batch(self) -> None:
+        """Called on Spark's thread before each batch.
+
+        A driver that hands over begins none: under load there is always a next one, which would
+        have to be interrupted, and its standby waits.
+        """
+        if self._is_ending.is_set():
+            raise ClaimLostError(self.pipeline.name)
+
     def _batch_ended(self, result: BatchResult) -> None:
         """Called on Spark's thread once per batch."""
         self._figures.batch_ended(result)
@@ -289,18 +348,23 @@ class PipelineRun:
             self._figures.take_reports(query)
         failure = self._graph.committer.failure if self._graph is not None else None
         # Spark's log of offsets takes each batch from one driver: ours was the second.
-        if exception is not None and failure is None and used_twice(str(exception)):
+        # With a standby it is the first, which loses its claim: another start finds its batch.
+        is_refused = not self._is_standby and used_twice(str(exception))
+        if exception is not None and failure is None and is_refused:
             holder = "a driver that this machine can't see"
             failure = CheckpointInUseError(self.pipeline.name, self._context.lake, holder)
         error = cause(None if exception is None else failure, exception)
         if error is None:
             self._refresh_figures()
-            self._lock.release()
+            self._claim.release()
             self._update_progress(state=State.FINISHED)
             return
         self._failed(error)
 
     def _failed(self, error: Exception) -> None:
+        if self._has_locked and not self._claim.keep():
+            self._step_down()
+            return
         reason, outcome = headline(error), self._policy.after(error)
         if outcome not in (Refuse(), Fail()):
             _LOG.error("The query failed: %s", reason, exc_info=exc_info(error))
@@ -317,7 +381,7 @@ class PipelineRun:
         self._update_progress(state=State.RESTARTING, reason=reason, restarts=restarts)
 
     def _end_failed(self, state: State, reason: str, error: Exception) -> None:
-        self._lock.release()
+        self._claim.release()
         # Released although this process continues: others may start the pipeline.
         exit_code = error.exit_code if isinstance(error, HeadraceError) else HeadraceError.exit_code
         self._update_progress(state=state, reason=reason, exit_code=exit_code)

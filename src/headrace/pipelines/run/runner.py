@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING
 from headrace.model import Registered
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.run.announced import announced
-from headrace.pipelines.run.pipeline_run import POLL_INTERVAL_SECONDS, Deployment, PipelineRun
+from headrace.pipelines.run.pipeline_run import (
+    POLL_INTERVAL_SECONDS,
+    STANDBY_INTERVAL_SECONDS,
+    Deployment,
+    PipelineRun,
+)
 from headrace.pipelines.status import PipelineStatus
 from headrace.project.modules import own_modules
 from headrace.runtime.extras import require_extra
+from headrace.service.status import State
 from headrace.spark.modules import path_of_modules, sent_modules
 from headrace.spark.session import SPARK_STARTS, start_session
 
@@ -54,8 +60,10 @@ def run_pipelines(
             for pipeline in pipelines
         }
     )
+    # A driver that may become a standby holds no lock until it has the lease.
+    named = () if deployment.standby else pipelines
     with (
-        announced(settings, pipelines, deployment.lake) as locks,
+        announced(settings, named, deployment.lake) as locks,
         driver_session(settings, deployment) as spark,
     ):
         return Driver(spark, settings, deployment, locks).run(
@@ -141,7 +149,7 @@ class Driver:
                 for run in due(unfinished) if once else unfinished:
                     run.poll()
                 observe({run.pipeline.name: run.progress for run in runs})
-                stop.wait(POLL_INTERVAL_SECONDS if _unfinished(unfinished) else 0.0)
+                stop.wait(_interval(unfinished))
         finally:
             # However the loop has ended: a query that continues would hold its lock, and commit
             # batches.
@@ -157,6 +165,13 @@ def due(runs: Sequence[PipelineRun]) -> Sequence[PipelineRun]:
     written = {t.name for run in unfinished for sink in run.pipeline.sinks for t in sink.topics}
     ready = [run for run in unfinished if not written & _topics_read(run.pipeline)]
     return ready or unfinished
+
+
+def _interval(runs: Sequence[PipelineRun]) -> float:
+    """Returns how long the driver may wait for the next look: a standby starts at once."""
+    if any(run.progress.state is State.WAITING for run in runs):
+        return STANDBY_INTERVAL_SECONDS
+    return POLL_INTERVAL_SECONDS if _unfinished(runs) else 0.0
 
 
 def _unfinished(runs: Sequence[PipelineRun]) -> list[PipelineRun]:

@@ -118,9 +118,17 @@ class ProcessLock:
         It only reads the file, so it never keeps a process that starts from taking the lock. A
         process in another container is not seen: ids of processes mean nothing there.
         """
+        holder = self._last_holder()
+        return holder if holder is not None and holder.process.alive() else None
+
+    def last_facts(self) -> Mapping[str, str]:
+        """Returns what the process said that took the lock last; it may have died since."""
+        holder = self._last_holder()
+        return {} if holder is None else holder.facts
+
+    def _last_holder(self) -> LockHolder | None:
         try:
             known = json.loads(self._path.read_bytes())
-            holder = msgspec.convert({"process": known, "facts": known["facts"]}, LockHolder)
+            return msgspec.convert({"process": known, "facts": known["facts"]}, LockHolder)
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
-        return holder if holder.process.alive() else None

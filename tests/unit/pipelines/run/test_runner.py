@@ -83,7 +83,7 @@ class EndsAtTheSecondPoll:
 
     @property
     def progress(self) -> SimpleNamespace:
-        return SimpleNamespace(has_ended=self.polls == 2)
+        return SimpleNamespace(has_ended=self.polls == 2, state=State.RUNNING)
 
     def poll(self) -> None:
         self.polls += 1

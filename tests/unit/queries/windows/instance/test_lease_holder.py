@@ -301,7 +301,7 @@ def test_a_slot_that_is_given_back_is_left_to_others_for_a_while(topic, holder):
     wait_for(lambda: holder.partitions is not None)
     holder.give_back()
     assert holder.partitions is None
-    wait_for(lambda: holder._table.of(holder._claim.holder) is None)
+    wait_for(lambda: holder._state.own is None)
     assert "leaves its partitions to others" in holder.waiting
     claims = len(topic.records)
     time.sleep(0.2)
@@ -346,3 +346,29 @@ def test_an_instance_says_why_it_has_no_partitions(topic):
         wait_for(lambda: holder.waiting == "other instances have all partitions")
     finally:
         holder.close()
+
+
+def test_the_lease_of_a_process_that_has_died_is_taken_before_it_expires(topic):
+    topic.renew_others()
+    timing = replace(TIMING, lease_ms=3_600_000)
+    holder = LeaseHolder({}, QUERIES, timing)
+    try:
+        wait_for(lambda: holder.waiting == "other instances have all partitions")
+        holder.void("unknown")
+        holder.void("other-2")
+        wait_for(lambda: holder.slot == 2)
+        assert topic.released() == [2]
+        assert topic.slots(holder.holder) == [0, 1, 2, 3, 2]
+        assert not holder.has_lost(holder.term)
+    finally:
+        holder.close()
+
+
+def test_a_slot_that_another_process_had_meanwhile_is_another_term(topic, holder):
+    slot = first_slot(holder)
+    term = holder.term
+    topic.write(slot, Claim(holder.holder, "host", is_release=True))
+    wait_for(lambda: holder.has_lost(term))
+    first_slot(holder)
+    assert holder.has_lost(term)
+    assert not holder.has_lost(holder.term)
