@@ -1,11 +1,11 @@
 """Drivers of one pipeline that wait for each other, and events that come meanwhile."""
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import threading
-import time
 
 from tests.acceptance.project import Project, kill_session
 from tests.waiting import LIMIT_SECONDS, wait_for_drill
@@ -14,7 +14,7 @@ WARM_SECONDS = 120.0
 
 
 class Traffic:
-    """Sends ten events every tenth of a second on a thread, until the block ends."""
+    """Sends a hundred events every tenth of a second on a thread, until the block ends."""
 
     def __init__(self, project: Project):
         self._project = project
@@ -32,8 +32,8 @@ class Traffic:
 
     def _run(self):
         while not self._stop.wait(0.1):
-            self._project.send(self.events, 10)
-            self.events += 10
+            self._project.send(self.events, 100)
+            self.events += 100
 
 
 class Drivers:
@@ -88,12 +88,12 @@ class Drivers:
         """A signal to the driver and all that it started, as a machine freezes."""
         os.killpg(process.pid, number)
 
-    def hand_over(self, process: subprocess.Popen) -> None:
+    def end(self, process: subprocess.Popen) -> None:
         """SIGTERM to the driver alone; returns at once."""
         os.kill(process.pid, signal.SIGTERM)
 
     def ended(self, process: subprocess.Popen) -> int:
-        """Returns the exit code of a driver that was handed over."""
+        """Returns the exit code of a driver that got SIGTERM."""
         self._running.pop(process.pid)
         return process.wait(LIMIT_SECONDS)
 
@@ -113,7 +113,7 @@ class Drivers:
         what = f"a commit after {at}; output:\n{self._project.output()}"
         return wait_for_drill(lambda: next((t for t in self.commits() if t > at), None), what)
 
-    def committed_by(self, process: subprocess.Popen) -> float:
-        """Waits until the driver is active and a batch is committed since; returns when."""
-        wait_for_drill(lambda: self.is_active(process), self._project.output)
-        return self.committed_after(time.time())
+    def longest_gap(self, since: float) -> float:
+        """Returns the longest time between two commits since ``since``, in seconds."""
+        times = sorted(at for at in self.commits() if at >= since)
+        return max(later - earlier for earlier, later in itertools.pairwise(times))

@@ -24,6 +24,12 @@ from headrace.kafka.read.log_cuts import Seen
 from headrace.kafka.read.tail import TailedHeader, TailedRecord
 from headrace.links.site_times import read_site_time, site_time_key
 from headrace.model import DeadLetter, TopicPartition
+from headrace.pipelines.standby.drivers import (
+    HandoverRequest,
+    Standby,
+    read_request,
+    read_standby,
+)
 from headrace.queries.emit.matched_event import (
     REGISTRY_OFFSET,
     REVISION,
@@ -319,6 +325,8 @@ FORMATS = (
         lambda value: (b"%d" % value[0], msgspec.json.encode(value[1])),
         lambda record: read_claim(*record),
     ),
+    _json("standby-driver", Standby("a7f3c2", "host-1", 12.5), read_standby),
+    _json("handover-request", HandoverRequest("a7f3c2"), read_request),
     Format("registered-query", _QUERY, encode_query, lambda record: decode_query(*record)),
     Format(
         "matched-partial",

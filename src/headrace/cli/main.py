@@ -30,6 +30,7 @@ _MODULES = {
     "operations.sizing.commands": ("size",),
     "operations.measuring.commands": ("measure",),
     "pipelines.commands": ("run", "pause", "resume", "compact", "checkpoint"),
+    "pipelines.standby.commands": ("handover",),
     "pipelines.reprocessing.commands": ("reprocess",),
     "operations.reconciling.commands": ("reconcile",),
     "workers.commands": ("workers",),

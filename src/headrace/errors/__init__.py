@@ -41,6 +41,7 @@ HeadraceError                         base
 │   ├── TopicChangeRefusedError       a topic can't be changed into another one exactly
 │   ├── CheckpointInUseError          checkpoints
 │   ├── CheckpointLostError
+│   ├── HandoverError
 │   ├── JoinStateError
 │   ├── CheckpointBehindTableError
 │   ├── TableBehindCheckpointError

@@ -29,6 +29,22 @@ class ClaimLostError(HeadraceError):
 
 
 @dataclass(eq=False)
+class HandoverError(RefusedError):
+    """The pipeline can't be handed over to a standby."""
+
+    code = "HANDOVER_REFUSED"
+    pipeline: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            f"Drivers are started with `headrace run {self.pipeline} --standby`; `headrace status` "
+            "shows those of its machine, and how warm they are."
+        )
+
+
+@dataclass(eq=False)
 class JoinStateError(RefusedError):
     """A file of a join's state is lost, damaged or of another form: events would find no match."""
 

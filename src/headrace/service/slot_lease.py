@@ -179,12 +179,22 @@ class SlotLease:
             is_due = time.monotonic() - self._sent_at >= self._timing.renew_seconds
             if self._state.at_end and self._dead:
                 self._void_dead(sender)
-            elif self._state.at_end and is_due and not self._watchdog.is_hung():
+            elif self._state.at_end and (is_due or self._rests) and not self._watchdog.is_hung():
                 self._renew_or_claim(sender)
+            self._say(sender)
             sender.poll(0)
             if self._ending.is_set():
                 break
+        self._say(sender)
         self._release(sender)
+        sender.flush(self._timing.renew_seconds)
+
+    def _say(self, sender: confluent_kafka.Producer) -> None:
+        """Called after each read of the leases, and once at the end, to write other records."""
+
+    def _take_other(self, message: confluent_kafka.Message) -> bool:  # noqa: ARG002 - of subclasses
+        """Takes a record that is no claim; False if it does not know it either."""
+        return False
 
     def _take(self, message: confluent_kafka.Message) -> None:
         error = message.error()
@@ -199,7 +209,8 @@ class SlotLease:
         try:
             slot, claim = read_claim(message.key(), message.value())
         except ValueError as error:
-            _LOG.warning("%s: offset %d is no lease: %s", self._topic, message.offset(), error)
+            if not self._take_other(message):
+                _LOG.warning("%s: offset %d is no lease: %s", self._topic, message.offset(), error)
             return
         if claim.holder == self._claim.holder:
             self._unread_renewals = 0
@@ -258,11 +269,11 @@ class SlotLease:
     def _send(self, sender: confluent_kafka.Producer, slot: int, claim: Claim) -> None:
         self._sent_at = time.monotonic()
         claim = msgspec.structs.replace(claim, sent_ms=int(self._sent_at * 1000))
-        value = msgspec.json.encode(claim)
+        self._produce(sender, str(slot).encode(), msgspec.json.encode(claim))
+
+    def _produce(self, sender: confluent_kafka.Producer, key: bytes, value: bytes | None) -> None:
         # Not sent again where the buffer is full: a renewal that waits would come too late.
-        sender.produce(
-            self._topic, value, str(slot).encode(), partition=0, on_delivery=self._delivered
-        )
+        sender.produce(self._topic, value, key, partition=0, on_delivery=self._delivered)
 
     def _delivered(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
         failure = delivery_failure(error, message)

@@ -209,6 +209,11 @@ class LostClaim:
 
     def __init__(self):
         self.has_claim, self.calls = True, []
+        self.is_asked = False
+
+    def hand_over(self):
+        self.calls.append("hand over")
+        self.is_asked = self.has_claim = False
 
     def try_acquire(self):
         return self.has_claim
@@ -250,6 +255,31 @@ def test_a_driver_that_has_lost_its_claim_becomes_a_standby(standby):
     run._claim.has_claim = True
     run.poll()
     assert run.progress.state is State.RUNNING
+
+
+def test_a_driver_that_is_asked_ends_its_batch_begins_no_other_and_waits(standby):
+    run, query = standby
+    run._is_standby = True
+    statuses = iter([True, True, False])
+    query.status.__getitem__.side_effect = lambda _: next(statuses)
+    begun = []
+
+    def stop():
+        with pytest.raises(ClaimLostError):
+            run._context.claim.begin()
+        begun.append(list(run._claim.calls))
+
+    query.stop.side_effect = stop
+    run._claim.is_asked = True
+    run.poll()
+    assert next(statuses, None) is None  # it has waited for the batch
+    assert begun == [[]]  # the lease is released when the query has stopped
+    assert run._claim.calls == ["hand over"]
+    assert run.progress.state is State.WAITING
+    run._claim.has_claim = True
+    run.poll()
+    assert run.progress.state is State.RUNNING
+    run._context.claim.begin()
 
 
 @pytest.mark.parametrize("error", [ClaimLostError("p"), SINK, OSError("a batch was interrupted")])

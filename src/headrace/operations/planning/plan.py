@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 from headrace.errors import BrokerUnreachableError
@@ -30,6 +30,7 @@ from headrace.pipelines.sink_changes import (
     require_sink_extras,
     sink_changes,
 )
+from headrace.pipelines.standby.drivers import Drivers, drivers_of
 from headrace.pipelines.start.checkpoint_changes import CheckpointChange, checkpoint_changes
 from headrace.project.check import project_topics
 from headrace.project.kinds import kinds
@@ -74,6 +75,8 @@ class PipelineRoute:
         allowed_lateness_seconds: how late an event is that is not late yet.
         unmatched: of a join, where later events go that found no earlier one: "keep", or as
             ``late_data``; empty without a join.
+        active: the host of the driver that runs it, if that was started with ``--standby``.
+        standbys: the hosts of the drivers that wait to take over, and are warm.
     """
 
     pipeline: str
@@ -85,6 +88,8 @@ class PipelineRoute:
     late_data: str
     allowed_lateness_seconds: float
     unmatched: str = ""
+    active: str = ""
+    standbys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -176,15 +181,14 @@ def make_plan(project: LoadedProject) -> Plan:
     sinks = sink_changes(project.settings, pipelines)
     queries = checkpoint_changes(project.settings, pipelines)
     clients = _set_clients(project.settings)
-    shown = partial(
-        Plan, routes=routes, workers=workers, sinks=sinks, queries=queries, clients=clients
-    )
+    shown = partial(Plan, workers=workers, sinks=sinks, queries=queries, clients=clients)
     try:
         config = broker_config(project.settings)
         live = topic_states(config, [topic.name for topic in topics])
         changes = plan_topics(topics, live, read_keys(project.settings.state))
         changes += _query_topic_changes(project, config)
         brokers = describe_brokers(config)
+        routes = _with_drivers(routes, drivers_of(config, pipelines))
         warnings = (
             *identity_warnings(state.live for state in live.values()),
             *cluster_warnings(brokers),
@@ -205,8 +209,8 @@ def make_plan(project: LoadedProject) -> Plan:
         )
     except BrokerUnreachableError as error:
         missing = tuple(plan_topics(topics, {}))
-        return shown(missing, broker_down=str(error))
-    return shown(tuple(changes), warnings=warnings)
+        return shown(missing, routes, broker_down=str(error))
+    return shown(tuple(changes), routes, warnings=warnings)
 
 
 def apply_plan(project: LoadedProject) -> AppliedPlan:
@@ -265,6 +269,21 @@ def _routes(project: LoadedProject) -> tuple[PipelineRoute, ...]:
             "" if pipeline.join is None else _of_side_table(pipeline.side_table, "keep"),
         )
         for pipeline in project.declared(Pipeline).values()
+    )
+
+
+def _with_drivers(
+    routes: Iterable[PipelineRoute], drivers: Mapping[str, Drivers]
+) -> tuple[PipelineRoute, ...]:
+    return tuple(
+        route
+        if (of := drivers.get(route.pipeline)) is None
+        else replace(
+            route,
+            active="" if of.active is None else of.active.host,
+            standbys=tuple(standby.host for standby in of.warm),
+        )
+        for route in routes
     )
 
 

@@ -76,6 +76,9 @@ def _routes(plan: Plan, screen: Screen) -> None:
             screen.line(f"    events {late} behind their partition -> {escape(route.late_data)}")
         if route.unmatched not in {"", "keep"}:
             screen.line(f"    events that found no earlier one -> {escape(route.unmatched)}")
+        if route.active or route.standbys:
+            standbys = escape(_listed(route.standbys) or "none is warm")
+            screen.line(f"    active on {escape(route.active or 'no host')}, standby: {standbys}")
     for worker in plan.workers:
         lanes = f"worker, {worker.lanes} lane(s) over {worker.partitions} partition(s)"
         site = f" at {worker.site}" if worker.site else ""

@@ -146,6 +146,8 @@ class PipelineRun:
             with logging_about(self._subject):
                 if self._has_locked and not self._claim.keep():
                     self._step_down()
+                elif self._claim.is_asked:
+                    self._hand_over()
                 elif self._query is None:
                     self._start_when_due()
                 elif not self._query.isActive:
@@ -160,6 +162,21 @@ class PipelineRun:
             self._stop()
 
     def _stop(self) -> None:
+        self._end_query()
+        self._claim.release()
+        if self._graph is not None:
+            # Work beside the batches, such as merging files, ends only if the run has caught up.
+            done = self.progress.state is State.FINISHED
+            self._graph.close(FINISH_SECONDS if done else 0.0)
+            self._update_progress(figures=self._own_figures())
+            self._graph = None
+        if self.progress.state is State.WAITING:
+            self._update_progress(state=State.STOPPED, reason="")
+        elif not self.progress.has_ended:
+            self._update_progress(state=State.STOPPED)
+
+    def _end_query(self) -> None:
+        """Lets the current batch end, within a grace, then stops the query."""
         query, self._query = self._query, None
         interval = POLL_INTERVAL_SECONDS
         if self._is_standby:
@@ -175,17 +192,6 @@ class PipelineRun:
             query.stop()
             self._figures.take_reports(query)
             self._refresh_figures()
-        self._claim.release()
-        if self._graph is not None:
-            # Work beside the batches, such as merging files, ends only if the run has caught up.
-            done = self.progress.state is State.FINISHED
-            self._graph.close(FINISH_SECONDS if done else 0.0)
-            self._update_progress(figures=self._own_figures())
-            self._graph = None
-        if self.progress.state is State.WAITING:
-            self._update_progress(state=State.STOPPED, reason="")
-        elif not self.progress.has_ended:
-            self._update_progress(state=State.STOPPED)
 
     def _start_when_due(self) -> None:
         if time.monotonic() < self._start_at:
@@ -223,13 +229,24 @@ class PipelineRun:
         """Stops the query, which another driver runs now, and waits as its standby."""
         _LOG.warning("Another driver may have taken over; this one waits as a standby")
         query, self._query = self._query, None
-        self._has_locked = self._has_begun = False
         if query is not None:
             query.stop()
+        self._claim.step_down()
+        self._become_standby()
+
+    def _hand_over(self) -> None:
+        """Lets the current batch end, and leaves the next one to a standby."""
+        _LOG.info("A handover was requested: a standby takes over after this batch")
+        self._end_query()
+        self._claim.hand_over()
+        self._become_standby()
+
+    def _become_standby(self) -> None:
+        self._is_ending.clear()
+        self._has_locked = self._has_begun = False
         if self._graph is not None:
             self._graph.close(0.0)
             self._graph = None
-        self._claim.step_down()
         self._update_progress(state=State.WAITING, reason=f"standby: {self._claim.waiting}")
 
     def _forget_backlog(self) -> None:

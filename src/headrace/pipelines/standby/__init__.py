@@ -11,8 +11,9 @@ and runs the pipeline. The others are *standby*.
 - **Death of the active.** On one machine the kernel frees the lock of a process that has died. The
   standby takes that lock, whose file names the lease, and ends the lease before it expires. On
   other machines it expires three seconds after its last renewal; it is renewed twice a second.
-- **Handover.** At SIGTERM the active ends its batch, begins no further one, and releases the lease;
-  the standby claims it at its next read, and starts.
+- **Handover.** At SIGTERM, or on request (:mod:`.drivers`), the active ends its batch, begins no
+  further one, and releases the lease; the standby claims it at its next read, and starts. One that
+  was requested claims nothing for three seconds, and is a standby.
 - **Pauses.** The lease is renewed by a thread of the driver's Python process. A pause of the JVM,
   of its garbage collector too, does not lose it, until the loop that watches the JVM has hung for
   five minutes. A process that is frozen for three seconds loses it.

@@ -13,20 +13,11 @@ from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.table.changelog import possible_replication
 from headrace.model import Topic
 from headrace.pipelines.declaration import Pipeline
+from headrace.pipelines.standby.driver_lease import DriverLease
+from headrace.pipelines.standby.drivers import PIPELINE_SLOT, TIMING, leases_topic
 from headrace.service.leases import LeaseTiming
-from headrace.service.slot_lease import SlotLease
 from headrace.spark.lock import CheckpointLock
 
-# Takes a lease within 3 s of the last renewal, so that a start of a second or two is in time. Of
-# pauses of the JVM, and of a start that is slow, five minutes lose no lease.
-TIMING = LeaseTiming(
-    lease_ms=3_000,
-    renew_seconds=0.5,
-    margin_seconds=0.5,
-    poll_seconds=0.05,
-    retry_seconds=0.5,
-)
-_SLOT = 0  # a pipeline is one slot
 _LEASE = "lease"  # in the file of the lock: the id of its holder in the leases
 _LOOK_SECONDS = 0.05
 
@@ -49,6 +40,13 @@ class DriverClaim(Protocol):
     def keep(self) -> bool:
         """Shows that the driver does not hang; False if another driver may have the claim."""
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a handover to a standby was requested."""
+
+    def hand_over(self) -> None:
+        """Leaves it to another driver for some seconds: this one becomes a standby."""
+
     def check(self) -> None:
         """Returns while the claim is valid, and waits while that is not known.
 
@@ -67,6 +65,7 @@ class MachineClaim:
     """The claim of a driver without a standby: the lock of its checkpoint on this machine."""
 
     waiting = ""
+    is_asked = False
 
     def __init__(self, lock: CheckpointLock) -> None:
         self._lock = lock
@@ -79,6 +78,9 @@ class MachineClaim:
     def keep(self) -> bool:
         """Returns True: the lock is held until it is released."""
         return True
+
+    def hand_over(self) -> None:
+        """Is not called: no driver waits for the lock."""
 
     def check(self) -> None:
         """Does nothing: the lock can't be lost."""
@@ -110,7 +112,7 @@ class SharedClaim:
     ) -> None:
         self._client, self._name = client, pipeline.name
         self._topic, self._lock, self._timing = leases_topic(pipeline), lock, timing
-        self._lease: SlotLease | None = None
+        self._lease: DriverLease | None = None
         self._term = 0
         self.has_active = False
         """Whether another driver was active when this one asked last."""
@@ -129,7 +131,7 @@ class SharedClaim:
         term = lease.term
         if lease.slot is None:
             self._void_if_dead(lease)
-            active = lease.lease(_SLOT)
+            active = lease.lease(PIPELINE_SLOT)
             self.has_active = active is not None and active.holder != lease.holder
             if active is None or active.holder == lease.holder:
                 self._waiting = lease.waiting
@@ -140,6 +142,7 @@ class SharedClaim:
             self._waiting = "a process of this machine that has no standby runs it"
             return False
         self._term = term
+        lease.be_active()
         self._released.clear()
         return True
 
@@ -150,6 +153,22 @@ class SharedClaim:
         self._lease.heartbeat()
         self._lock.try_acquire(**{_LEASE: self._lease.holder})  # if a frozen process had it
         return not self._lease.has_lost(self._term)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a handover was requested since this driver got the lease."""
+        return self._lease is not None and self._lease.is_asked
+
+    def hand_over(self) -> None:
+        """Releases the lease, and claims it again after three seconds if no other driver does."""
+        if self._lease is not None:
+            self._lease.give_back()
+        self.step_down()
+
+    def wait_as_standby(self, warm_age_seconds: float | None) -> None:
+        """Says in the topic of leases that this driver waits, and how warm it is."""
+        if self._lease is not None:
+            self._lease.wait_as_standby(warm_age_seconds)
 
     def check(self) -> None:
         """Waits for a renewal that the brokers have confirmed, if the last one is too old."""
@@ -175,16 +194,18 @@ class SharedClaim:
         self._released.set()
         self._lock.release()
 
-    def _opened(self) -> SlotLease:
+    def _opened(self) -> DriverLease:
         if self._lease is None:
             ensure_leases_topic(self._client, self._topic)
-            self._lease = SlotLease(self._client, self._topic, 1, self._timing)
+            self._lease = DriverLease(self._client, self._topic, self._timing)
         return self._lease
 
-    def _void_if_dead(self, lease: SlotLease) -> None:
+    def _void_if_dead(self, lease: DriverLease) -> None:
         """Ends the lease of a process of this machine whose lock the kernel has freed."""
-        active = lease.lease(_SLOT)
-        if active is None or self._lock.last_facts().get(_LEASE) != active.holder:
+        active = lease.lease(PIPELINE_SLOT)
+        if active is None or active.holder == lease.holder:
+            return
+        if self._lock.last_facts().get(_LEASE) != active.holder:
             return
         # Without the id of this driver: its lease is no reason to hold the lock yet, and another
         # standby that found the lock free would take it for dead.
@@ -192,16 +213,11 @@ class SharedClaim:
             lease.void(active.holder)
             self._lock.release()
 
-    def _takes_lock(self, lease: SlotLease) -> bool:
+    def _takes_lock(self, lease: DriverLease) -> bool:
         if self._lock.try_acquire(**{_LEASE: lease.holder}):
             return True
         # A process with a lease that has lost it is frozen, or ends: it commits nothing.
         return _LEASE in self._lock.last_facts()
-
-
-def leases_topic(pipeline: Pipeline) -> str:
-    """Returns the name of the topic with the leases of its drivers."""
-    return f"{pipeline.consumer_group}.leases"
 
 
 def ensure_leases_topic(client: ClientConfig, name: str) -> None:

@@ -48,6 +48,8 @@ class WarmClaim:
         if not self._claim.try_acquire():
             if self._rehearsal is None and self._claim.has_active:
                 self._rehearsal = self._rehearse()
+            if self._rehearsal is not None:
+                self._claim.wait_as_standby(self._rehearsal.age_seconds)
             self._publish(State.WAITING, self._claim.waiting)
             return False
         if self._rehearsal is not None:
@@ -63,6 +65,15 @@ class WarmClaim:
             return False
         self._publish(State.RUNNING)
         return True
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a handover was requested."""
+        return self._claim.is_asked
+
+    def hand_over(self) -> None:
+        """Releases the claim, and becomes a standby."""
+        self._claim.hand_over()
 
     def check(self) -> None:
         """Raises ClaimLostError as :meth:`SharedClaim.check`."""

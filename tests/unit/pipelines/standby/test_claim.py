@@ -13,7 +13,8 @@ from tests.waiting import wait_for
 from headrace import Join, Kafka, Lake, LateData, Pipeline, Topic
 from headrace.errors import CheckpointInUseError, ClaimLostError
 from headrace.pipelines.standby import claim as claim_module
-from headrace.pipelines.standby.claim import MachineClaim, SharedClaim, leases_topic
+from headrace.pipelines.standby.claim import MachineClaim, SharedClaim
+from headrace.pipelines.standby.drivers import leases_topic
 from headrace.pipelines.standby.rehearsal import is_empty, rehearsed
 from headrace.pipelines.standby.status import DriverStatus, own_statuses
 from headrace.pipelines.standby.warm_claim import WarmClaim
@@ -30,7 +31,17 @@ class FakeLease:
     def __init__(self):
         self.holder, self.slot, self.term = "own", None, 0
         self.other, self.is_lost, self.voided, self.waiting = None, False, [], "it is read"
-        self.is_closed = False
+        self.is_closed = self.is_asked = self.has_rested = False
+        self.said: list[float | None] = []
+
+    def give_back(self):
+        self.slot, self.has_rested = None, True
+
+    def wait_as_standby(self, warm_age_seconds):
+        self.said.append(warm_age_seconds)
+
+    def be_active(self):
+        self.said.clear()
 
     def gain(self):
         self.other, self.slot, self.is_lost = None, 0, False
@@ -59,7 +70,7 @@ class FakeLease:
 def lease(monkeypatch):
     lease = FakeLease()
     monkeypatch.setattr(claim_module, "ensure_leases_topic", lambda *_: None)
-    monkeypatch.setattr(claim_module, "SlotLease", lambda *_: lease)
+    monkeypatch.setattr(claim_module, "DriverLease", lambda *_: lease)
     return lease
 
 
@@ -124,6 +135,28 @@ def test_a_standby_that_ends_a_lease_is_not_taken_for_dead_by_another(claim, lea
     claim.try_acquire()
     assert lease.voided == ["dead"]
     assert other.last_facts() == {"lease": ""}
+
+
+def test_a_driver_that_hands_over_leaves_the_lease_and_the_lock(claim, lease, other_lock):
+    lease.gain()
+    claim.try_acquire()
+    assert not claim.is_asked
+    lease.is_asked = True
+    assert claim.is_asked
+    claim.hand_over()
+    assert lease.has_rested
+    with pytest.raises(ClaimLostError):
+        claim.check()
+    assert other_lock.try_acquire()
+
+
+def test_it_does_not_take_itself_for_dead_before_its_release_is_read(claim, lease):
+    lease.gain()
+    claim.try_acquire()
+    claim.hand_over()
+    lease.other = lease.holder
+    claim.try_acquire()
+    assert lease.voided == []
 
 
 def test_a_frozen_process_with_the_lock_does_not_keep_a_standby_from_starting(
@@ -238,8 +271,10 @@ def test_a_standby_rehearses_until_it_is_active_and_says_so(claim, lease, tmp_pa
     lease.lose()
     assert not warm.try_acquire()
     assert len(rehearsals) == 1
+    assert lease.said == [1.25]
     lease.gain()
     assert warm.try_acquire()
+    assert lease.said == []
     assert rehearsals[0].calls == ["cancel"]
     assert (status().role, status().takeovers, status().is_active) == ("active", 1, 1)
     [own] = own_statuses(tmp_path, ["flow"])
