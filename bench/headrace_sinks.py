@@ -13,7 +13,17 @@ from bench.events import impressions_topic
 from bench.headrace_writer import batch_limits, lake_sink, open_pipelines
 from bench.setup import Setup
 from bench.sink_targets import KEY, table_name
-from headrace import BigQuery, Iceberg, Kafka, OpenSearch, Pipeline, Postgres, Unique, WriteMode
+from headrace import (
+    BigQuery,
+    Guarantee,
+    Iceberg,
+    Kafka,
+    OpenSearch,
+    Pipeline,
+    Postgres,
+    Unique,
+    WriteMode,
+)
 from headrace.settings import Secret
 from headrace.sinks.api import Sink
 
@@ -29,9 +39,14 @@ def shown(impressions: DataFrame) -> DataFrame:
     return impressions.where(is_shown)
 
 
-def topic_sink(setup: Setup, out: Path) -> Sink:
+def topic_sink(setup: Setup, out: Path) -> Kafka:
     """The topic of a run."""
     return Kafka(impressions_topic(out.name, setup.partitions))
+
+
+def topic_once_sink(setup: Setup, out: Path) -> Sink:
+    """The same, with rows and positions of a batch in one transaction."""
+    return replace(topic_sink(setup, out), guarantee=Guarantee.EXACTLY_ONCE)
 
 
 def append_sink(_: Setup, out: Path) -> Sink:
@@ -66,6 +81,7 @@ def delta_sink(_: Setup, __: Path) -> Sink:
 
 SINKS = {
     "kafka": topic_sink,
+    "kafka-once": topic_once_sink,
     "postgres-append": append_sink,
     "postgres-upsert": upsert_sink,
     "opensearch": index_sink,

@@ -14,12 +14,13 @@ import msgspec
 import psycopg
 from tests.integration.postgres_server import USER, PostgresServer
 
-from bench.cluster import Broker, values_of
+from bench.cluster import Broker
 from bench.driver import OutputWrongError
 from bench.events import BEGIN, SPAN, impressions_topic
 from bench.peers.contest import PARTITIONS
 from headrace.kafka.admin.topics import apply_changes, delete_topic, plan_topics
 from headrace.kafka.client.clients import client_config
+from headrace.kafka.table.topic_table import table_records
 from headrace.runtime.java.installation import Java
 from headrace.settings.model import KafkaSettings
 
@@ -103,10 +104,10 @@ class TopicTarget(Target):
         apply_changes(self._config, plan_topics([impressions_topic(name, self.partitions)], {}))
 
     def event_ids(self, name: str) -> tuple[int, int]:
-        """Reads the topic to its end."""
+        """Reads what is committed of the topic; markers of transactions may be its end."""
         decoder = msgspec.json.Decoder(_Identified)
-        values = values_of(self.broker, name, self.partitions)
-        ids = [decoder.decode(value).event_id for value in values]
+        records = table_records(self._config, name, settled=True)
+        ids = [decoder.decode(record.value() or b"").event_id for record in records]
         return len(ids), len(set(ids))
 
     def remove(self, name: str) -> None:

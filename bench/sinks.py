@@ -117,6 +117,13 @@ def _delta(*, with_step: bool) -> System:
     return System(prepare, {"iceberg": "exactly once"})
 
 
+def _once(*, with_step: bool) -> System:
+    def prepare(_: str, settings: Settings, __: Java) -> Open:
+        return _open_headrace("kafka-once", settings, with_step=with_step)
+
+    return System(prepare, {"kafka": "exactly once"})
+
+
 def _open_headrace(sink: str, settings: Settings, *, with_step: bool) -> Open:
     return partial(headrace_sinks.open_headrace, sink=sink, settings=settings, with_step=with_step)
 
@@ -148,6 +155,8 @@ def _bulk_loader(_: str, settings: Settings, __: Java) -> Open:
 SYSTEMS = {
     "headrace-fused": _headrace(with_step=False),
     "headrace-spark-step": _headrace(with_step=True),
+    "headrace-once-fused": _once(with_step=False),
+    "headrace-once-spark-step": _once(with_step=True),
     "headrace-delta-fused": _delta(with_step=False),
     "headrace-delta-spark-step": _delta(with_step=True),
     "plain-spark": System(

@@ -2,7 +2,8 @@
 
 Every system reads the same topic from its start and writes each record to another one; a record
 counts when its offset is committed, which no system does before the broker has what was sent. With
-1 and 16 lanes a partition; systems without lanes have a process a partition, and one line.
+1 and 16 lanes a partition; systems without lanes have a process a partition, and one line. Those
+with ``-once`` send and commit in transactions.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from bench.peers.figures import Measurement
 from bench.peers.kafka_workers import VERSION as KAFKA_WORKERS
 from bench.peers.record.job import COMMIT_SECONDS, SEND, Job
 from bench.peers.record.python_programs import quix_version
-from bench.peers.record.systems import SYSTEMS, OpenJob
+from bench.peers.record.systems import SENDING, OpenJob
 from bench.setup import Setup
 from headrace.kafka.admin.topics import apply_changes, plan_topics
 from headrace.kafka.client.clients import client_config
@@ -74,7 +75,7 @@ class Bench:
         chosen = {
             name: partial(start, job=job)
             for name, start in starts.items()
-            if SYSTEMS[name].has_lanes or lanes == PARTITIONS
+            if SENDING[name].has_lanes or lanes == PARTITIONS
         }
         measure = partial(self._measure, setup)
         Contest(setup, lanes, measure, findings, self.console).run(chosen, self.rounds)
@@ -98,7 +99,7 @@ class Bench:
 def run(systems: Sequence[str], messages: int, rounds: int, console: Console) -> Findings:
     """The whole benchmark."""
     java = find_java(os.environ)
-    starts, missing = prepared({name: SYSTEMS[name].prepare for name in systems}, java, console)
+    starts, missing = prepared({name: SENDING[name].prepare for name in systems}, java, console)
     findings = Findings(missing=missing)
     if starts:
         with opened(java, console, BROKER) as broker:
@@ -119,8 +120,8 @@ def settings(messages: int, rounds: int, findings: Findings) -> dict[str, object
         "heap_mb": HEAP_MB,
         "commit_seconds": COMMIT_SECONDS,
         "rivals": {"kafka-workers": KAFKA_WORKERS, "quixstreams": quix_version()},
-        "guarantees": dict.fromkeys(measured, "at least once"),
-        "peers": {name: dict(SYSTEMS[name].settings) for name in measured},
+        "guarantees": {name: SENDING[name].guarantee for name in measured},
+        "peers": {name: dict(SENDING[name].settings) for name in measured},
         "without_figures": findings.without_figures("lanes"),
     }
 
@@ -130,7 +131,7 @@ def main(given: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.worker_send", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
     parser.add_argument("--messages", type=int, default=MESSAGES, help=f"default {MESSAGES:,}")
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--systems", nargs="+", choices=SENDING, default=list(SENDING))
     parser.add_argument("--quick", action="store_true", help="one short round, nothing kept")
     chosen = parser.parse_args(given)
     rounds = 1 if chosen.quick else chosen.rounds

@@ -10,7 +10,7 @@ from functools import partial
 import uvloop
 
 from bench.peers.record.job import COMMIT_SECONDS, SEND, Job, this
-from headrace.model import Topic
+from headrace.model import Guarantee, Topic
 from headrace.workers import RoundRobin, Send, Worker, WorkerInstance, WorkerRecord
 from headrace.workers.tasks.function_task import FunctionFactory
 
@@ -36,6 +36,7 @@ def worker(job: Job) -> Worker:
         partitioner=RoundRobin(job.subpartitions),
         commit_every=timedelta(seconds=COMMIT_SECONDS),
         parallelism=job.threads,
+        guarantee=Guarantee.EXACTLY_ONCE if job.is_exactly_once else Guarantee.AT_LEAST_ONCE,
     )
 
 

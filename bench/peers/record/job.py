@@ -26,6 +26,7 @@ class Job:
         threads: or processes, that work, where a system can choose.
         group: of the consumers.
         out: the topic that records are sent to.
+        is_exactly_once: what is sent and the offsets are in one transaction.
     """
 
     bootstrap: str
@@ -35,6 +36,7 @@ class Job:
     threads: int
     group: str = ""
     out: str = ""
+    is_exactly_once: bool = False
 
     @property
     def work_seconds(self) -> float:

@@ -13,6 +13,7 @@ def main(job: Job) -> None:
         auto_offset_reset="earliest",
         commit_interval=COMMIT_SECONDS,
         loglevel="WARNING",
+        processing_guarantee="exactly-once" if job.is_exactly_once else "at-least-once",
     )
     topic = application.topic(job.topic, value_deserializer="bytes")
     records = application.dataframe(topic)

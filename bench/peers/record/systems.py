@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,11 +30,13 @@ class System:
             JarError where something can't be had.
         has_lanes: it can have more records in work than there are partitions.
         settings: what is not its default.
+        guarantee: of delivery, with these settings.
     """
 
     prepare: Callable[[Java], OpenJob]
     has_lanes: bool
     settings: Mapping[str, str]
+    guarantee: str = "at least once"
 
 
 def _quix_streams(_: Java) -> OpenJob:
@@ -70,3 +72,25 @@ SYSTEMS = {
     "plain-loop": System(lambda _: python_programs.open_plain_loop, False, _ONE_A_PARTITION),
     "quix-streams": System(_quix_streams, False, _ONE_A_PARTITION),
 }
+
+
+def _open_exactly_once(setup: Setup, *, start: OpenJob, job: Job) -> WriteOnce:
+    return start(setup, job=replace(job, is_exactly_once=True))
+
+
+def _exactly_once(name: str, **settings: str) -> System:
+    """One of :data:`SYSTEMS` that sends and commits in transactions."""
+    system = SYSTEMS[name]
+
+    def prepare(java: Java) -> OpenJob:
+        return partial(_open_exactly_once, start=system.prepare(java))
+
+    own = {**system.settings, **settings}
+    return replace(system, prepare=prepare, settings=own, guarantee="exactly once")
+
+
+SENDING = SYSTEMS | {
+    "headrace-workers-once": _exactly_once("headrace-workers", guarantee="Guarantee.EXACTLY_ONCE"),
+    "quix-streams-once": _exactly_once("quix-streams", processing_guarantee="exactly-once"),
+}
+"""Those that also send."""
