@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from tests.unit.pipelines.run.test_runner import A_TO_B, B_TO_LAKE
 
 from headrace.pipelines.run.announced import announced
 from headrace.pipelines.run.last_status import pipeline_progress
-from headrace.pipelines.run.pipeline_run import Deployment
+from headrace.pipelines.run.pipeline_run import Deployment, PipelineRun
 from headrace.pipelines.run.runner import Driver, run_pipelines
 from headrace.pipelines.status import PipelineStatus
 from headrace.service.status import State, StatusFolder
@@ -87,3 +88,33 @@ def test_a_run_that_is_stopped_before_the_turn_of_a_pipeline_has_stopped_it(sett
         driver = Driver(None, settings, deployment, locks)
         driver.run([A_TO_B], once=False, observe=lambda _: None, stop=stop)
     assert states(settings) == {"a-to-b": (State.STOPPED, "")}
+
+
+def test_a_pipeline_is_run_with_the_lock_that_announced_it(settings) -> None:
+    deployment = Deployment("127.0.0.1:1", settings.lake, "local[1]", {})
+    with announced(settings, [A_TO_B], settings.lake) as locks:
+        lock = locks[A_TO_B.name]
+        run = PipelineRun(MagicMock(), settings, A_TO_B, deployment, once=True, lock=lock)
+        assert run._claim.try_acquire()
+
+
+def test_a_driver_that_may_become_a_standby_announces_nothing(settings, monkeypatch) -> None:
+    """It would hold the lock of the active driver, without the lease."""
+    seen = []
+
+    def fail(*_: object, **__: object) -> None:
+        seen.append(states(settings))
+        raise OSError("no Java")
+
+    monkeypatch.setattr("headrace.pipelines.run.runner.start_session", fail)
+    deployment = Deployment("127.0.0.1:1", settings.lake, "local[1]", {}, standby=True)
+    with pytest.raises(OSError, match="no Java"):
+        run_pipelines(
+            settings,
+            [A_TO_B],
+            deployment=deployment,
+            once=False,
+            observe=lambda _: None,
+            stop=threading.Event(),
+        )
+    assert seen == [{}]
