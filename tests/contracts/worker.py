@@ -231,6 +231,8 @@ class WorkerContract:
             (b"no event", RecordRejectedError),
             (None, RecordRejectedError),
         ],
+        # Not by their values: each process that collects the tests has a time of its own.
+        ids=["ahead", "no-event", "no-value"],
     )
     def test_what_has_no_known_place_is_not_sent_and_fails_its_record(
         self, bench, monkeypatch, value, error
