@@ -183,6 +183,7 @@ def test_a_plan_asks_each_site_once_also_of_topics_that_apply_would_make(tmp_pat
         return dict.fromkeys(topics, theirs) if config["bootstrap.servers"] == "waw:1" else {}
 
     monkeypatch.setattr(site_checks, "topic_states", states)
+    monkeypatch.setattr(site_checks, "cluster_id", lambda config: config["bootstrap.servers"])
     brokers = Brokers(1, {"log.message.timestamp.after.max.ms": str(HOUR_MS)})
     project = load_project(load_settings(tmp_path, environ={}))
     clicks, large, away = link_warnings(project, brokers)
@@ -190,3 +191,33 @@ def test_a_plan_asks_each_site_once_also_of_topics_that_apply_would_make(tmp_pat
         assert f"and {copy} at" in fault.message
         assert 'config={"message.timestamp.after.max.ms": "7200000"}' in fault.remedy
     assert away.message == "site par does not respond: its topics are not compared"
+
+
+def test_sites_that_are_one_cluster_are_named(tmp_path, monkeypatch):
+    (tmp_path / "headrace.toml").write_text(
+        '[project]\nname = "demo"\nmodules = ["one_cluster_flow"]\n'
+        '[kafka]\nbootstrap_servers = "own:1"\n'
+        '[sites.waw.kafka]\nbootstrap_servers = "same:1"\n'
+        '[sites.par.kafka]\nbootstrap_servers = "par:1"\n'
+        '[sites.lis.kafka]\nbootstrap_servers = "lis:1"\n'
+    )
+    (tmp_path / "one_cluster_flow.py").write_text(
+        "from headrace import Dispatcher, Mirror, Topic\n"
+        'clicks, copy = Topic("clicks"), Topic("waw.clicks")\n'
+        'mirror = Mirror("waw", source="waw", topics={"clicks": copy})\n'
+        'd = Dispatcher("d", clicks, {"par": "clicks", "lis": "clicks"})\n'
+    )
+    clusters = {"own:1": "A", "same:1": "A", "par:1": "B", "lis:1": "B"}
+    monkeypatch.setattr(
+        site_checks, "topic_states", lambda _, topics: dict.fromkeys(topics, state())
+    )
+    monkeypatch.setattr(
+        site_checks, "cluster_id", lambda config: clusters[config["bootstrap.servers"]]
+    )
+    links = answer("sites", "check", "--project", tmp_path, code=3)["links"]
+    assert [[fault["message"] for fault in link["faults"]] for link in links] == [
+        ["sites central and waw are one cluster, A"],
+        ["sites lis and par are one cluster, B"],
+        ["sites par and lis are one cluster, B"],
+    ]
+    assert "[sites.waw.kafka]" in links[0]["faults"][0]["remedy"]

@@ -56,6 +56,7 @@ HeadraceError                         base
 │   │   ├── LinkLossError             its source lacks what comes next
 │   │   ├── LinkNotRefusedError
 │   │   ├── LinkRunningError
+│   │   ├── LinkSameClusterError      both sites are one cluster
 │   │   └── LinkOffsetError           copying: the log has no such offset, or it was copied
 │   │       └── MirrorOffsetError     mirror
 │   ├── DispatcherCoresError          dispatcher

@@ -12,6 +12,7 @@ from headrace.links.errors import (
     LinkNotRefusedError,
     LinkRecordError,
     LinkRunningError,
+    LinkSameClusterError,
 )
 from headrace.links.mirror.errors import MirrorOffsetError
 
@@ -204,6 +205,7 @@ __all__ = [
     "LinkOffsetError",
     "LinkRecordError",
     "LinkRunningError",
+    "LinkSameClusterError",
     "LinkTargetError",
     "LoaderRunningError",
     "MatchedEventsFormatError",

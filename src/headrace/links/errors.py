@@ -113,6 +113,27 @@ class LinkRunningError(LinkError):
 
 
 @dataclass(eq=False)
+class LinkSameClusterError(LinkError):
+    """The two sites of the link are one cluster: records would be copied without end.
+
+    Attributes:
+        site: the other site of the link.
+        own_site: the project's own.
+        cluster_id: of both.
+    """
+
+    site: str
+    own_site: str
+    cluster_id: str
+
+    _code = "SAME_CLUSTER"
+    _remedy = (
+        "Set bootstrap_servers of [sites.{error.site}.kafka] in headrace.toml to brokers of "
+        "{error.site}: they are those of {error.own_site}, which [kafka] has."
+    )
+
+
+@dataclass(eq=False)
 class LinkNotRefusedError(LinkError):
     """Nothing of the partition is lost: there is nothing to accept."""
 

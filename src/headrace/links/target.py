@@ -6,8 +6,14 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
-from headrace.errors import AuthorizationError, BrokerUnreachableError, LinkRecordError
+from headrace.errors import (
+    AuthorizationError,
+    BrokerUnreachableError,
+    LinkRecordError,
+    LinkSameClusterError,
+)
 from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.brokers import cluster_id
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.read.resume import SourceChangedError
 from headrace.model import TopicPartition
@@ -81,6 +87,31 @@ def naming_site(site: str) -> Iterator[None]:
             raise
         resource = f"{error.resource} at site {site}"
         raise AuthorizationError(error.operation, resource, error.principal) from error
+
+
+def check_clusters(
+    kind: str, link: str, own: tuple[str, ClientConfig], other: tuple[str, ClientConfig]
+) -> None:
+    """Checks that two sites are two clusters: origins could not show that a record comes back.
+
+    Args:
+        kind: of the link.
+        link: its name.
+        own: the project's own site, with its cluster.
+        other: the other site, which may be the same one.
+
+    Raises:
+        LinkSameClusterError: if brokers of one cluster answer for both.
+        BrokerUnreachableError: if the brokers of a site do not answer.
+    """
+    if own[0] == other[0]:
+        return
+    ids = []
+    for site, config in (own, other):
+        with naming_site(site):
+            ids.append(cluster_id(config))
+    if ids[0] and ids[0] == ids[1]:
+        raise LinkSameClusterError(kind, link, other[0], own[0], ids[0])
 
 
 def check_topic_ids(config: ClientConfig, site: str, ids: Collection[tuple[str, str]]) -> None:

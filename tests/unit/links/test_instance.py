@@ -15,11 +15,13 @@ from headrace.errors import (
     BrokerUnreachableError,
     LinkNoPartitionError,
     LinkRecordError,
+    LinkSameClusterError,
     TopicMissingError,
 )
 from headrace.kafka.read.resume import Position
 from headrace.kafka.write.transactions import TransactionUnsettledError
 from headrace.links import instance as instance_module
+from headrace.links import target as target_module
 from headrace.links.copying import instance as copy_module
 from headrace.links.copying.instance import CopyInstance
 from headrace.links.mirror.plan import MirrorPlan
@@ -45,6 +47,10 @@ class World:
         self.hanging, self.missing = {}, False
         self.away, self.away_at_start = None, []
         self.starts = Starts({SOURCE: Position(0)}, {}, frozenset())
+        self.clusters = {"t:1": "there", None: "here"}
+
+    def cluster_id(self, config):
+        return self.clusters[config.get("bootstrap.servers")]
 
     def member(self, config, group, topics, *, on_assigned, on_revoked, on_lost):
         self.client_id = config["client.id"]
@@ -115,6 +121,7 @@ def world(monkeypatch):
         "HangingTransactions",
         lambda _: SimpleNamespace(find=made.find_hanging),
     )
+    monkeypatch.setattr(target_module, "cluster_id", made.cluster_id)
     monkeypatch.setattr(copy_module, "CopyCarrier", made.copier)
     monkeypatch.setattr(copy_module, "find_starts", made.find_starts)
     return made
@@ -126,6 +133,15 @@ def run(world, *copies, timing=AT_ONCE):
     world.assign({COPY})
     instance.run(lambda _: None)
     return instance.progress
+
+
+def test_sites_that_are_one_cluster_are_refused_before_anything_is_copied(world):
+    world.clusters["t:1"] = "here"
+    with pytest.raises(LinkSameClusterError) as refusal:
+        run(world)
+    assert world.calls == ["leave"]
+    assert refusal.value.code == "MIRROR_SAME_CLUSTER"
+    assert "[sites.waw.kafka]" in refusal.value.remedy
 
 
 def test_positions_are_asked_for_when_the_former_transaction_has_ended(world):

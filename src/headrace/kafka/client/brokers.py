@@ -47,6 +47,21 @@ def describe_brokers(config: ClientConfig) -> Brokers:
     )
 
 
+def cluster_id(config: ClientConfig) -> str:
+    """Returns the id of a cluster, which is another one of each; no ACL is needed.
+
+    Raises:
+        AuthenticationError: if the login is refused.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+
+    def described(client: AdminClient) -> str:
+        cluster = client.describe_cluster(request_timeout=READ_ATTEMPT_SECONDS).result()
+        return cluster.cluster_id or ""
+
+    return admin_request(config, described)
+
+
 def _racks(client: AdminClient) -> dict[int, str | None]:
     """Returns the rack of each broker that is up, by the broker's id."""
     cluster = client.describe_cluster(request_timeout=READ_ATTEMPT_SECONDS).result()

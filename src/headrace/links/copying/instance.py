@@ -14,7 +14,7 @@ from headrace.links.copying.status import CopyStatus
 from headrace.links.instance import LinkInstance
 from headrace.links.site_times import ensure_site_times
 from headrace.links.starts import Starts
-from headrace.links.target import Rejection, naming_site
+from headrace.links.target import Rejection, check_clusters, naming_site
 from headrace.links.timing import LinkTiming
 from headrace.model import TopicPartition
 
@@ -49,14 +49,20 @@ class _CopyPolicy:
     def __init__(self, plan: CopyPlan) -> None:
         self._plan = plan
         self.target = plan.link_target
+        self._has_checked_clusters = False
 
     def carrier(
         self, transactional_id: str, rejections: Mapping[TopicPartition, Rejection] | None
     ) -> CopyCarrier:
-        if self._plan.reports_times:
-            with naming_site(self._plan.target_site):
-                ensure_site_times(self._plan.target)
-        return CopyCarrier(self._plan, transactional_id, rejections)
+        plan = self._plan
+        if not self._has_checked_clusters:
+            own, other = (plan.target_site, plan.target), (plan.source_site, plan.source)
+            check_clusters(plan.status.kind, plan.name, own, other)
+            self._has_checked_clusters = True
+        if plan.reports_times:
+            with naming_site(plan.target_site):
+                ensure_site_times(plan.target)
+        return CopyCarrier(plan, transactional_id, rejections)
 
     def positions(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         return list(partitions)

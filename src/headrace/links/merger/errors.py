@@ -1,8 +1,15 @@
 """What errors of mergers say."""
 
-from headrace.links.errors import LinkLossError, LinkNoPartitionError, Words, WordsOfKind
+from headrace.links.errors import (
+    LinkLossError,
+    LinkNoPartitionError,
+    LinkSameClusterError,
+    Words,
+    WordsOfKind,
+)
 
 WORDS: WordsOfKind = {
+    LinkSameClusterError: {},  # all topics of a merger are of one cluster
     LinkLossError: {
         "": Words(),
         "target": Words(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaException
 
@@ -24,7 +24,7 @@ from headrace.kafka.admin.record_limits import (
 )
 from headrace.kafka.admin.topics import TopicState, topic_states
 from headrace.kafka.client.admin_requests import LiveTopic
-from headrace.kafka.client.brokers import Brokers
+from headrace.kafka.client.brokers import Brokers, cluster_id
 from headrace.links.kind import ReplicatedTopic, replicated_topics
 from headrace.links.target import naming_site
 from headrace.model import Topic
@@ -40,8 +40,16 @@ _TIME_TYPE, _APPEND_TIME = "message.timestamp.type", "LogAppendTime"
 _MS_PER_HOUR = 3_600_000
 _FOR_EVER = -1
 
-SiteAnswer: TypeAlias = Mapping[str, TopicState] | HeadraceError | KafkaException
-"""The topics that are there, by name, or why they are not known."""
+
+class SiteTopics(NamedTuple):
+    """What brokers of a site say: its topics, by name, and the id of its cluster."""
+
+    states: Mapping[str, TopicState]
+    cluster_id: str
+
+
+SiteAnswer: TypeAlias = SiteTopics | HeadraceError | KafkaException
+"""What is there, or why it is not known."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def link_warnings(project: LoadedProject, brokers: Brokers) -> Iterator[Fault]:
     links, own = replicated_topics(project), project.settings.site
     answers = _ask_sites(project.settings, links)
     known = {
-        site: {**planned, **answer} if site == own else answer
+        site: answer._replace(states={**planned, **answer.states}) if site == own else answer
         for site, answer in answers.items()
         if not isinstance(answer, Exception)
     }
@@ -118,7 +126,7 @@ def planned_topic(topic: Topic, brokers: Brokers) -> TopicState:
 def _ask_sites(settings: Settings, links: Sequence[ReplicatedTopic]) -> dict[str, SiteAnswer]:
     """Asks each site of the links for its topics, all at the same time.
 
-    A site has 15 seconds for each of the three requests.
+    A site has 15 seconds for each of the four requests.
     """
     topics: dict[str, set[str]] = defaultdict(set)
     for link in links:
@@ -132,7 +140,8 @@ def _ask_sites(settings: Settings, links: Sequence[ReplicatedTopic]) -> dict[str
 def _ask(settings: Settings, site: str, topics: Iterable[str]) -> SiteAnswer:
     try:
         with naming_site(site):
-            return topic_states(cluster_of(settings, site).client_config(), topics)
+            config = cluster_of(settings, site).client_config()
+            return SiteTopics(topic_states(config, topics), cluster_id(config))
     except (HeadraceError, KafkaException) as error:  # of settings that this machine lacks, too
         return error
 
@@ -147,8 +156,28 @@ def _check(
             return LinkCheck(link, (), unreachable=site)
         if isinstance(answer, Exception):
             raise answer
-        states.append(answer.get(topic))
-    return LinkCheck(link, tuple(link_faults(settings, link, *states)))
+        states.append(answer.states.get(topic))
+    faults = [*_one_cluster(settings, link, answers), *link_faults(settings, link, *states)]
+    return LinkCheck(link, tuple(faults))
+
+
+def _one_cluster(
+    settings: Settings, link: ReplicatedTopic, answers: Mapping[str, SiteAnswer]
+) -> Iterator[Fault]:
+    """Yields the sites whose cluster is that of another site of the link."""
+    other = link.target_site if link.source_site == settings.site else link.source_site
+    clusters = {
+        site: answer.cluster_id
+        for site, answer in answers.items()
+        if isinstance(answer, SiteTopics) and answer.cluster_id
+    }
+    for site, cluster in clusters.items():
+        if site != other and cluster == clusters.get(other):
+            yield Fault(
+                f"sites {site} and {other} are one cluster, {cluster}",
+                f"set bootstrap_servers of [sites.{other}.kafka] to brokers of {other}: "
+                "links between sites that are one copy records without end, or twice",
+            )
 
 
 def link_faults(

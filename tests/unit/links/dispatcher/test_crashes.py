@@ -113,6 +113,7 @@ def run(monkeypatch, tmp_path):
         }
         for name, fake in fakes.items():
             monkeypatch.setattr(route_run, name, fake)
+        monkeypatch.setattr(route_run, "check_clusters", lambda *_: None)
         monkeypatch.setattr(claimed_query, "latest_offsets", sites.source_ends)
         monkeypatch.setattr(claimed_query, "high_watermarks", sites.target_ends)
         monkeypatch.setattr(

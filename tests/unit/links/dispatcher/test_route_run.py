@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.errors import DispatcherCoresError, LinkRecordError
+from headrace.errors import DispatcherCoresError, LinkRecordError, LinkSameClusterError
+from headrace.links import target as link_target
 from headrace.links.dispatcher.declaration import DispatchMode
 from headrace.links.dispatcher.routes import refused, route_run
 from headrace.links.dispatcher.routes.refused import find_refused
@@ -40,6 +41,7 @@ ROUTE = DispatcherRoute("d", "g", "central", "waw", {}, {}, "clicks", "events")
 def test_a_target_does_not_start_where_partitions_would_wait_for_a_core(
     monkeypatch, tmp_path, mode, cores, once, starts
 ):
+    monkeypatch.setattr(route_run, "check_clusters", lambda *_: None)
     monkeypatch.setattr(route_run, "find_starts", lambda _: Starts(POSITIONS, {}, frozenset()))
     monkeypatch.setattr(route_run, "live_topic", lambda *_: SimpleNamespace(topic_id="id"))
 
@@ -93,6 +95,7 @@ def test_a_record_that_the_target_refuses_stops_its_partition_alone(monkeypatch,
 
     rejection = Rejection(7, "It is large.", "max.message.bytes")
     for name, fake in {
+        "check_clusters": lambda *_: None,
         "find_starts": lambda _: Starts(POSITIONS, {}, frozenset()),
         "live_topic": lambda *_: SimpleNamespace(topic_id="", partitions=len(POSITIONS)),
         "commit_positions": lambda *_: None,
@@ -110,3 +113,11 @@ def test_a_record_that_the_target_refuses_stops_its_partition_alone(monkeypatch,
     assert isinstance(run.failure, LinkRecordError)
     assert (run.failure.source, run.failure.offset) == (("clicks", 1), 7)
     assert run.status.refused == {"clicks/1": str(run.failure)}
+
+
+def test_a_target_that_is_the_own_cluster_is_refused_before_anything_is_sent(monkeypatch, tmp_path):
+    monkeypatch.setattr(link_target, "cluster_id", lambda _: "one")
+    run = RouteRun(None, ROUTE, RestartSettings(), tmp_path / "d", lambda: 3, once=True)
+    run.run()
+    assert isinstance(run.failure, LinkSameClusterError)
+    assert run.failure.code == "DISPATCHER_SAME_CLUSTER"

@@ -30,7 +30,7 @@ from headrace.links.dispatcher.routes.route import DispatcherRoute
 from headrace.links.dispatcher.routes.sent import sent_since
 from headrace.links.dispatcher.status import RouteStatus
 from headrace.links.starts import RefusedRecords, Starts
-from headrace.links.target import naming_site
+from headrace.links.target import check_clusters, naming_site
 from headrace.links.timing import LinkTiming
 from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
@@ -143,14 +143,17 @@ class RouteRun:
         return delay
 
     def _run_query(self) -> None:
+        route = self._route
+        own, other = (route.source_site, route.source), (route.target_site, route.target)
+        check_clusters("dispatcher", route.dispatcher, own, other)
         starts = self._find_starts()
         if not starts.positions:
             raise next(iter(starts.refused.values()))
         partitions, cores = len(starts.positions), self._cores()
         # In real-time mode each partition keeps its core: one more would wait for ever.
-        needs_cores = self._route.mode is DispatchMode.REAL_TIME and not self._once
+        needs_cores = route.mode is DispatchMode.REAL_TIME and not self._once
         if needs_cores and partitions > cores:
-            names = self._route.dispatcher, self._route.target_site
+            names = route.dispatcher, route.target_site
             raise DispatcherCoresError(*names, partitions, cores)
         query = self._started(starts.positions)
         try:
