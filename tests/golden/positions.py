@@ -76,6 +76,12 @@ FORMATS = (
         lambda stored: positions_of([_as_answered(stored)])[_PARTITION],
     ),
     Format(
+        "position-of-mirror-with-its-copy",
+        Position(1_005, TOPIC_ID, read_to=1_001, epoch=4, is_committed=True, target_id=_OTHER_ID),
+        lambda position: _committed(position.offset, position.metadata),
+        lambda stored: positions_of([_as_answered(stored)])[_PARTITION],
+    ),
+    Format(
         "position-of-merger",
         InputPosition(
             1_005,
@@ -91,6 +97,12 @@ FORMATS = (
     Format(
         "position-of-route",
         CommittedPosition(1_005, TOPIC_ID, scan_from=900, instance="a7f3c2", epoch=4),
+        lambda position: _committed(position.offset, position.metadata, position.epoch),
+        lambda stored: CommittedPosition.of(_as_answered(stored)),
+    ),
+    Format(
+        "position-of-route-with-its-target",
+        CommittedPosition(1_005, TOPIC_ID, 900, "a7f3c2", epoch=4, target_id=_OTHER_ID),
         lambda position: _committed(position.offset, position.metadata, position.epoch),
         lambda stored: CommittedPosition.of(_as_answered(stored)),
     ),

@@ -9,7 +9,8 @@ Contract:
 - **What is committed.** For each partition of the source, the offset before which all that has to
   be sent is at the target; the id of the topic, and the epoch of a leader that had what is before
   the offset (KIP-320); ``scan_from``, an offset of the target: what is sent from the position on is
-  after it; and the instance that committed.
+  after it; the instance that committed; and the id of the target's topic, since brokers may keep
+  the offsets of one that is deleted.
 - **When.** Before a query starts, and when batches have ended: Spark reports a batch when the
   target has acknowledged its last record. Where no batch ends, positions are committed again after
   a while: brokers forget old ones.
@@ -66,6 +67,7 @@ class CommittedPosition:
         scan_from: offset at the target; records from ``offset`` on are sent after it.
         instance: that committed it; empty: none did.
         epoch: of a leader of the partition that had what is before the offset; -1: not known.
+        target_id: of the topic that is written; empty: not known.
     """
 
     offset: int
@@ -73,24 +75,29 @@ class CommittedPosition:
     scan_from: int = 0
     instance: str = ""
     epoch: int = -1
+    target_id: str = ""
 
     @property
     def reached(self) -> Position:
         """How far the source was read."""
-        return Position(self.offset, self.topic_id, self.offset, self.epoch)
+        return Position(
+            self.offset, self.topic_id, self.offset, self.epoch, target_id=self.target_id
+        )
 
     @property
     def metadata(self) -> str:
         """What is committed beside the offset."""
-        return f"{self.topic_id} {self.scan_from} {self.instance}"
+        known = f"{self.topic_id} {self.scan_from} {self.instance}"
+        return f"{known} {self.target_id}" if self.target_id else known
 
     @classmethod
     def of(cls, committed: confluent_kafka.TopicPartition) -> Self:
         """Returns the position that a committed offset and its metadata hold."""
         match (committed.metadata or "").split(" ", 2):
-            case [topic_id, scan_from, instance] if scan_from.isdecimal():
-                epoch = leader_epoch(committed)
-                return cls(committed.offset, topic_id, int(scan_from), instance, epoch)
+            case [topic_id, scan_from, rest] if scan_from.isdecimal():
+                instance, _, target_id = rest.partition(" ")  # earlier releases have no target
+                epoch, scanned = leader_epoch(committed), int(scan_from)
+                return cls(committed.offset, topic_id, scanned, instance, epoch, target_id)
         return cls(committed.offset)  # another program has committed it
 
 

@@ -23,7 +23,10 @@ A position that is committed in one transaction with the results of the records 
 nothing after a crash. One that is committed after them repeats the records that were read since the
 last commit. It is never committed before them.
 
-Beside the committed offset of a consumer group, a position is the text ``topic_id read_to epoch``.
+Beside the committed offset of a consumer group, a position is the text ``topic_id read_to epoch``,
+and, where the offset is committed for a topic that is written, the id of that: ``topic_id read_to
+epoch target_id``. Brokers delete the offsets of a topic that is deleted only if the coordinator of
+the group is up then. A position whose target was recreated since is none: :meth:`Position.is_of`.
 Kafka's own tools leave the text empty when they move an offset: then the offset alone counts. The
 first word of any other text is taken for the id of a topic: the offset is refused as one of another
 topic, because nothing says what program committed it, and for what.
@@ -59,6 +62,7 @@ class Position:
             must be read again. -1: not known.
         epoch: of the leader that gave that record; -1: not known.
         is_committed: whether brokers have it.
+        target_id: of the topic that has the records before it; empty: not known.
     """
 
     offset: int
@@ -66,6 +70,7 @@ class Position:
     read_to: int = _NOT_READ
     epoch: int = UNKNOWN_EPOCH
     is_committed: bool = False
+    target_id: str = ""
 
     def __str__(self) -> str:
         return f"offset {self.offset}"
@@ -73,17 +78,25 @@ class Position:
     @property
     def metadata(self) -> str:
         """The text that is committed beside the offset."""
-        return f"{self.topic_id} {self.read_to} {self.epoch}"
+        return f"{self.topic_id} {self.read_to} {self.epoch} {self.target_id}".rstrip()
 
     @classmethod
     def of(cls, committed: confluent_kafka.TopicPartition) -> Position:
         """Returns the position that a committed offset and its metadata hold."""
-        topic_id, _, numbers = (committed.metadata or "").partition(" ")
+        topic_id, *rest = (committed.metadata or "").split(" ")
+        numbers, target_id = rest[:2], " ".join(rest[2:])
         try:
-            read_to, epoch = map(int, numbers.split(" "))
+            read_to, epoch = map(int, numbers)
         except ValueError:
             read_to, epoch = _NOT_READ, UNKNOWN_EPOCH
-        return cls(committed.offset, topic_id, read_to, epoch, is_committed=True)
+        return cls(committed.offset, topic_id, read_to, epoch, True, target_id)
+
+    def is_of(self, target_id: str) -> bool:
+        """Whether it is a position of this topic, not of one that was there before it.
+
+        One that an earlier release committed does not say, and is.
+        """
+        return self.target_id in {"", target_id}
 
     @property
     def seen(self) -> Seen:

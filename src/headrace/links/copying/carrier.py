@@ -39,6 +39,7 @@ class _Partition:
         copy: the one of the target.
         prefix: of the origin of its records.
         topic_id: of the topic that its offsets are of.
+        target_id: of the topic of its copy.
         next: the next offset to copy; those before it are in the transaction, or committed.
         read_to: the offset after the last record that was copied.
         epoch: of the leader that gave that record; -1: not known.
@@ -50,6 +51,7 @@ class _Partition:
     copy: TopicPartition
     prefix: bytes
     topic_id: str
+    target_id: str
     next: int
     read_to: int
     epoch: int
@@ -59,7 +61,9 @@ class _Partition:
     @property
     def position(self) -> Position:
         """The next record to copy."""
-        return Position(self.next, self.topic_id, self.read_to, self.epoch)
+        return Position(
+            self.next, self.topic_id, self.read_to, self.epoch, target_id=self.target_id
+        )
 
 
 class CopyCarrier(Carrier[Position]):
@@ -109,6 +113,7 @@ class CopyCarrier(Carrier[Position]):
                 copy,
                 origin_prefix(self._plan.origin_site, source.topic, source.partition),
                 start.topic_id,
+                start.target_id,
                 start.seen.offset,
                 start.read_to,
                 start.epoch,

@@ -1,7 +1,8 @@
 """Where a partition continues, and whether the source still has what comes next.
 
 A :class:`headrace.kafka.read.resume.Position` is committed at the target, in the transaction that
-holds the records before it. Its ``read_to`` is the offset after the last record that was copied.
+holds the records before it. Its ``read_to`` is the offset after the last record that was copied,
+and its ``target_id`` the id of the copy: brokers may keep the position of one that is deleted.
 Where no offset is committed, as after a week without an instance, the last record of the copy says
 by its origin where it came from.
 """
@@ -55,7 +56,24 @@ def committed_positions(
         BrokerUnreachableError: if the target's brokers do not answer.
     """
     with naming_site(plan.target_site):
-        return dict.fromkeys(copies) | positions_of(committed(plan.target, plan.group, copies))
+        known = positions_of(committed(plan.target, plan.group, copies))
+        live = describe(plan.target, {copy.topic for copy in copies})
+    return dict.fromkeys(copies) | _of_live_copies(known, live)
+
+
+def _of_live_copies(
+    known: Mapping[TopicPartition, Position | None], live: Mapping[str, LiveTopic]
+) -> dict[TopicPartition, Position | None]:
+    """Returns the positions, without those of copies that were deleted and recreated since.
+
+    Brokers keep them if the coordinator of the group was down when its topic was deleted.
+    """
+    return {
+        copy: at
+        if at is None or (topic := live.get(copy.topic)) is None or at.is_of(topic.topic_id)
+        else None
+        for copy, at in known.items()
+    }
 
 
 def find_starts(
@@ -75,6 +93,7 @@ def find_starts(
         topics = describe(plan.source, {plan.source_of(copy).topic for copy in known})
     with naming_site(plan.target_site):
         copied = describe(plan.target, {copy.topic for copy in known})
+    known = _of_live_copies(known, copied)
     ready: dict[TopicPartition, TopicPartition] = {}
     refused: dict[TopicPartition, LinkError] = {}
     awaited: set[TopicPartition] = set()
@@ -99,11 +118,18 @@ def find_starts(
         if (loss := _loss(plan, source, start, logs[source])) is not None
     }
     positions = {
-        source: replace(start, topic_id=logs[source].topic_id)
+        source: _named(start, logs[source].topic_id, copied[plan.copy_of(source).topic].topic_id)
         for source, start in starts.items()
         if source not in losses
     }
     return Starts(positions, {**refused, **losses}, frozenset(awaited))
+
+
+def _named(start: Position, topic_id: str, target_id: str) -> Position:
+    """Returns a start with both topics; one that did not name the copy is committed once more."""
+    has_target = start.target_id == target_id
+    is_committed = start.is_committed and has_target
+    return replace(start, topic_id=topic_id, target_id=target_id, is_committed=is_committed)
 
 
 def _unready(

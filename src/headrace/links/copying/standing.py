@@ -145,7 +145,7 @@ def accept_loss(
 
 
 def _accept(settings: Settings, plan: CopyPlan, range_: AcceptedRange) -> AcceptedLoss:
-    position = Position(range_.end, range_.topic_id)
+    position = Position(range_.end, range_.topic_id, target_id=range_.target_id)
     offset = client_partition(plan.copy_of(range_.source), range_.end, position.metadata)
     folder = accepted_folder(settings, plan.group)
 

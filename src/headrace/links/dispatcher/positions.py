@@ -79,7 +79,11 @@ def find_starts(route: DispatcherRoute) -> Starts[CommittedPosition]:
         if (refusal := _unready(route, source, topic, target)) is not None
     }
     ready = [source for source in topic.all_partitions if source not in refused]
-    known = committed_positions(route, ready)
+    known = {
+        source: at
+        for source, at in committed_positions(route, ready).items()
+        if at.reached.is_of(target.topic_id)  # else the target must be filled again
+    }
     with naming_site(route.source_site):
         logs = log_states(route.source, {route.topic: topic}, ready)
     known |= {s: CommittedPosition(logs[s].first) for s in ready if s not in known}
@@ -96,7 +100,9 @@ def find_starts(route: DispatcherRoute) -> Starts[CommittedPosition]:
         else:
             # What was sent since the commit is judged by its epoch, also by the next start.
             kept = log.epoch if at.epoch < 0 else at.epoch
-            positions[source] = replace(at, topic_id=log.topic_id, epoch=kept)
+            positions[source] = replace(
+                at, topic_id=log.topic_id, epoch=kept, target_id=target.topic_id
+            )
     return Starts(positions, refused, frozenset())
 
 

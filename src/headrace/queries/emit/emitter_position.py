@@ -41,13 +41,11 @@ class EmitterPosition(CommittedPosition):
     """The position of a partition of events: the next event, and what was matched before.
 
     Attributes:
-        target_id: id of the topic of matched events.
         skipped: number of offsets that Kafka deleted before they were matched, since the first
             start.
         queries: the queries that earlier events are matched with; ``None`` if not known.
     """
 
-    target_id: str = ""
     skipped: int = 0
     queries: CommittedQueries | None = None
 

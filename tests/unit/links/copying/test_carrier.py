@@ -113,6 +113,15 @@ def test_the_epoch_that_is_committed_belongs_to_the_offset_behind_the_last_recor
     assert (offset.topic, offset.offset, offset.metadata) == ("waw.a", 8, "id 6 3")
 
 
+def test_a_position_names_the_copy(fakes):
+    fakes.messages = [Message(5)]
+    copier = copier_from(Position(5, "id", target_id="copy-id"))
+    copier.move(0)
+    copier.commit(None)
+    [[offset]] = fakes.committed
+    assert offset.metadata == "id 6 3 copy-id"
+
+
 def test_it_is_read_on_from_the_offset_that_the_epoch_belongs_to(fakes):
     copier = copier_from(Position(8, "id", 6, 3, is_committed=True))
     [[start]] = fakes.assigned

@@ -24,7 +24,7 @@ LINK = MirrorPlan(
 )
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 COPY_A, COPY_B = TopicPartition("waw.a", 0), TopicPartition("waw.b", 0)
-EIGHT = Position(8, "id-a", 6, 3, is_committed=True)
+EIGHT = Position(8, "id-a", 6, 3, is_committed=True, target_id="id")
 """Five records, the last one at offset 5, with two markers behind it."""
 
 
@@ -78,6 +78,19 @@ def sites(monkeypatch):
 def test_positions_of_earlier_instances_are_read(metadata, position):
     committed = confluent_kafka.TopicPartition("waw.a", 0, 8, metadata)
     assert positions_of([committed]) == {COPY_A: replace(position, is_committed=True)}
+
+
+def test_the_position_of_a_copy_that_was_recreated_is_not_used(sites):
+    """Brokers keep it if the coordinator of the group was down when the copy was deleted."""
+    sites.target["waw.a"] = LiveTopic("waw.a", "other-id", 1, 1)
+    [start] = find_starts(LINK, {COPY_A: EIGHT}).positions.values()
+    assert start == Position(0, "id-a", target_id="other-id")
+
+
+def test_a_position_of_an_earlier_release_is_committed_again_with_its_copy(sites):
+    [start] = find_starts(LINK, {COPY_A: replace(EIGHT, target_id="")}).positions.values()
+    assert start == replace(EIGHT, is_committed=False)
+    assert start.metadata == "id-a 6 3 id"
 
 
 def test_without_an_offset_nothing_was_committed():
@@ -136,7 +149,10 @@ def test_a_topic_that_was_made_again_is_refused_and_its_epochs_are_not_asked_for
 def test_without_a_committed_position_the_copy_tells_it(sites):
     sites.tails[COPY_A] = Origin("waw", "a", 0, 4)
     starts = find_starts(LINK, {COPY_A: None, COPY_B: None})
-    assert starts.positions == {A: Position(5, "id-a"), B: Position(0, "id-b")}
+    assert starts.positions == {
+        A: Position(5, "id-a", target_id="id"),
+        B: Position(0, "id-b", target_id="id"),
+    }
 
 
 def test_a_topic_that_was_deleted_holds_up_no_other(sites):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import confluent_kafka
 import pytest
 
@@ -29,7 +31,7 @@ ROUTE = DispatcherRoute(
     "events",
 )
 ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
-EIGHT = CommittedPosition(8, "id", 20, "host-1", epoch=3)
+EIGHT = CommittedPosition(8, "id", 20, "host-1", epoch=3, target_id="target-id")
 
 
 class Sites:
@@ -121,10 +123,19 @@ def test_a_route_begins_with_the_first_record(sites):
     sites.firsts[ONE] = 4
     starts = find_starts(ROUTE)
     assert starts.positions == {
-        ZERO: CommittedPosition(0, "id", epoch=sites.epoch),
-        ONE: CommittedPosition(4, "id", epoch=sites.epoch),
+        ZERO: CommittedPosition(0, "id", epoch=sites.epoch, target_id="target-id"),
+        ONE: CommittedPosition(4, "id", epoch=sites.epoch, target_id="target-id"),
     }
     assert starts.refused == {}
+
+
+def test_the_position_of_a_target_that_was_recreated_is_not_used(sites):
+    """Brokers keep it if the coordinator of the group was down when the topic was deleted."""
+    sites.committed = {0: EIGHT, 1: replace(EIGHT, target_id="")}  # that of an earlier release is
+    sites.topics["events"] = LiveTopic("events", "other-id", 2, 1)
+    starts = find_starts(ROUTE)
+    assert (starts.positions[ZERO].offset, starts.positions[ZERO].scan_from) == (0, 0)
+    assert starts.positions[ONE] == replace(EIGHT, target_id="other-id")
 
 
 def test_a_committed_position_is_where_it_goes_on(sites):
@@ -160,7 +171,9 @@ def test_records_that_were_sent_before_they_went_are_no_loss(sites, sent, is_los
     starts = find_starts(ROUTE)
     assert (ZERO in starts.refused) == is_lost
     if not is_lost:
-        assert starts.positions[ZERO] == CommittedPosition(7, "id", 20, "h", sites.epoch)
+        assert starts.positions[ZERO] == CommittedPosition(
+            7, "id", 20, "h", sites.epoch, "target-id"
+        )
 
 
 def test_a_log_that_was_cut_before_the_position_and_grew_again_is_a_loss(sites):
