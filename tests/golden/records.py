@@ -22,7 +22,7 @@ from headrace.kafka.dead_letters.replayed import PartitionId, Window, addressees
 from headrace.kafka.origin import ORIGIN, Origin, origin_prefix, origins
 from headrace.kafka.read.log_cuts import Seen
 from headrace.kafka.read.tail import TailedHeader, TailedRecord
-from headrace.links.site_times import read_site_time, site_time_key
+from headrace.links.site_times import SiteTime, read_site_time, site_time_key
 from headrace.model import DeadLetter, TopicPartition
 from headrace.pipelines.standby.drivers import (
     HandoverRequest,
@@ -315,8 +315,14 @@ FORMATS = (
     Format("revoked-token", _TIME, lambda when: revocation("abcDEF123-45", when), _read_revocation),
     Format(
         "site-time",
-        (_PARTITION, _MS),
-        lambda value: (site_time_key(value[0]), b"%d" % value[1]),
+        (_PARTITION, SiteTime(_MS)),
+        lambda value: (site_time_key(value[0]), value[1].record_value),
+        lambda record: read_site_time(*record),
+    ),
+    Format(
+        "site-time-of-a-copy",
+        (_PARTITION, SiteTime(_MS, "3MNFyhyKQuKTXyhUTYmCPw")),
+        lambda value: (site_time_key(value[0]), value[1].record_value),
         lambda record: read_site_time(*record),
     ),
     Format(

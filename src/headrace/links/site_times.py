@@ -3,7 +3,8 @@
 A mirror that has copied all that a partition of its source held at a time writes that time, in
 the transaction of the last of those records, or in a later one. A record's key is the partition of
 the copy, as ``topic/partition``, its value the time in milliseconds since 1970, by the clock of the
-mirror's machine. The topic is compacted: the newest time counts.
+mirror's machine, and the id of the copy's topic: the time of a copy that was deleted says nothing
+of one that has its name since. The topic is compacted: the newest time counts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from typing import NamedTuple
 
 from headrace.errors import HeadraceError
 from headrace.kafka.client.clients import ClientConfig
@@ -27,7 +29,29 @@ SITE_TIMES = "_headrace.site-times"
 _KEPT = timedelta(hours=1)  # an older time is of no use: the site was silent for longer
 _ASK_SECONDS = 1.0  # a merger's output is this far behind the clock while a site is silent
 _KEY = re.compile(rb"([A-Za-z0-9._-]+)/(\d{1,10})")
-_TIME = re.compile(rb"\d{1,16}")
+_TIME = re.compile(rb"(\d{1,16})(?: ([A-Za-z0-9_-]{1,32}))?")  # earlier releases wrote no id
+NOT_KNOWN_MS = -1
+
+
+class SiteTime(NamedTuple):
+    """The time up to which a partition is copied.
+
+    Attributes:
+        time_ms: milliseconds since 1970.
+        topic_id: of the copy's topic; empty: an earlier release wrote it, which does not say.
+    """
+
+    time_ms: int
+    topic_id: str = ""
+
+    def of(self, topic_id: str) -> int:
+        """Returns the time, if it is one of this topic; else :data:`NOT_KNOWN_MS`."""
+        return self.time_ms if self.topic_id in {"", topic_id} else NOT_KNOWN_MS
+
+    @property
+    def record_value(self) -> bytes:
+        """The value of its record."""
+        return f"{self.time_ms} {self.topic_id}".rstrip().encode()
 
 
 def ensure_site_times(config: ClientConfig) -> None:
@@ -45,15 +69,16 @@ def site_time_key(copy: TopicPartition) -> bytes:
     return f"{copy.topic}/{copy.partition}".encode()
 
 
-def read_site_time(key: bytes, value: bytes | None) -> tuple[TopicPartition, int] | None:
+def read_site_time(key: bytes, value: bytes | None) -> tuple[TopicPartition, SiteTime] | None:
     """Returns the partition of a copy, and the time up to which it is complete.
 
     ``None``: the record is not one of ours.
     """
-    match = _KEY.fullmatch(key)
-    if match is None or value is None or not _TIME.fullmatch(value):
+    place, time = _KEY.fullmatch(key), None if value is None else _TIME.fullmatch(value)
+    if place is None or time is None:
         return None
-    return TopicPartition(match[1].decode(), int(match[2])), int(value)
+    copy = TopicPartition(place[1].decode(), int(place[2]))
+    return copy, SiteTime(int(time[1]), (time[2] or b"").decode())
 
 
 class SourceEnds:

@@ -15,7 +15,7 @@ from headrace.kafka.read.log_cuts import epoch_of
 from headrace.kafka.read.resume import Position, SourceChangedError
 from headrace.links.copying.plan import CopyPlan
 from headrace.links.instance import Carrier
-from headrace.links.site_times import SITE_TIMES, SourceEnds, site_time_key
+from headrace.links.site_times import SITE_TIMES, SiteTime, SourceEnds, site_time_key
 from headrace.links.source_reader import SourceReader
 from headrace.links.target import Rejection
 from headrace.links.writing import LinkWriter
@@ -207,12 +207,13 @@ class CopyCarrier(Carrier[Position]):
             return False
         self._reported_ms = time_ms
         copied = [
-            partition.copy
+            partition
             for partition in self._partitions.values()
             if partition.next >= ends.get(partition.source, partition.next + 1)
         ]
-        for copy in copied:
-            self._writer.send_own(SITE_TIMES, site_time_key(copy), b"%d" % time_ms)
+        for at in copied:
+            value = SiteTime(time_ms, at.target_id).record_value
+            self._writer.send_own(SITE_TIMES, site_time_key(at.copy), value)
         return bool(copied)
 
     def _take(self, partition: _Partition, message: Any) -> None:

@@ -15,7 +15,7 @@ from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.links.merger.positions.position import OutputPosition
 from headrace.links.merger.positions.starts import find_starts
 from headrace.links.merger.status import MergerStatus
-from headrace.links.site_times import SITE_TIMES, read_site_time
+from headrace.links.site_times import SITE_TIMES, SiteTime, read_site_time
 from headrace.links.starts import Starts
 from headrace.links.target import Rejection
 from headrace.model import TopicPartition
@@ -66,22 +66,22 @@ class MergerInstance(LinkInstance[OutputPosition]):
         )
 
 
-class SiteTimesTable(Mapping[TopicPartition, int]):
+class SiteTimesTable(Mapping[TopicPartition, SiteTime]):
     """The newest time of each copy, which a follower's thread fills."""
 
     def __init__(self) -> None:
-        self._times: dict[TopicPartition, int] = {}
+        self._times: dict[TopicPartition, SiteTime] = {}
         self._lock = threading.Lock()
 
     def take(self, key: bytes, value: bytes | None) -> None:
         """Takes a record of the topic."""
         site_time = read_site_time(key, value)
         if site_time is not None:
-            copy, time_ms = site_time
+            copy, time = site_time
             with self._lock:
-                self._times[copy] = time_ms
+                self._times[copy] = time
 
-    def __getitem__(self, copy: TopicPartition) -> int:
+    def __getitem__(self, copy: TopicPartition) -> SiteTime:
         return self._times[copy]
 
     def __iter__(self) -> Iterator[TopicPartition]:

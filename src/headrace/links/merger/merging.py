@@ -25,6 +25,7 @@ from headrace.links.merger.sorting.target_partition import (
     value_bytes,
 )
 from headrace.links.merger.status import MergerCounter
+from headrace.links.site_times import NOT_KNOWN_MS, SiteTime
 from headrace.links.source_reader import SourceReader
 from headrace.links.target import Rejection
 from headrace.links.writing import NO_TIMESTAMP_MS, LinkWriter
@@ -37,7 +38,7 @@ LATE_HEADER = "headrace-late"
 UNREADABLE_HEADERS, NO_TIMESTAMP = "headers", "no-timestamp"
 """The reasons beside those of :mod:`headrace.links.merger.sorting.target_partition`."""
 
-SiteTimes = Mapping[TopicPartition, int]
+SiteTimes = Mapping[TopicPartition, SiteTime]
 """By partition of a copy, the time up to which its mirror has copied all."""
 
 _LOG = logging.getLogger("headrace.merger")
@@ -295,8 +296,9 @@ class MergerCarrier(Carrier[OutputPosition]):
     def _site_time(self, input_: SourcePartition, now_ms: int) -> int:
         """Returns the time up to which its site had sent nothing more; -1: it is not known."""
         if input_.clock_source is ClockSource.MIRROR:
-            return self._site_times.get(input_.source, -1)
-        return now_ms if input_.clock_source is ClockSource.WALL else -1
+            site_time = self._site_times.get(input_.source, SiteTime(NOT_KNOWN_MS))
+            return site_time.of(input_.start.topics.get(input_.source.topic, ""))
+        return now_ms if input_.clock_source is ClockSource.WALL else NOT_KNOWN_MS
 
     def _write(self, output: TargetPartition, written: Written) -> None:
         """Puts a record into the transaction.

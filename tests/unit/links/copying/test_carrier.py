@@ -275,11 +275,11 @@ def test_the_time_up_to_which_a_partition_is_copied_goes_with_its_records(fakes,
     ends = SimpleNamespace(ask_for=lambda _: None, close=lambda: None)
     monkeypatch.setattr(carrier, "SourceEnds", lambda _: ends)
     copier = CopyCarrier(replace(LINK, reports_times=True), "id")
-    copier.add({COPY: Position(5, "id")})
+    copier.add({COPY: Position(5, "id", target_id="copy-id")})
     for messages, told in (
         ([], []),
         ([Message(5)], []),  # the source has had one more at that time
-        ([Message(6)], [(SITE_TIMES, b"waw.a/0", b"2000")]),
+        ([Message(6)], [(SITE_TIMES, b"waw.a/0", b"2000 copy-id")]),
         ([], []),  # the same answer as before
     ):
         fakes.messages, fakes.told, ends.latest = messages, [], next(answers)
