@@ -43,6 +43,11 @@ def at_least(value: object, attribute: str, minimum: int) -> Iterator[Fault]:
         yield Fault(f"{name} is {number!r}; it must be a whole number of at least {minimum}")
 
 
+def with_or_without(attribute: str, value: object) -> str:
+    """Returns how a declaration sets an attribute, whose default is None."""
+    return f"without {attribute}" if value is None else f"with {attribute}={value!r}"
+
+
 def duration(
     value: object, attribute: str, minimum: timedelta, maximum: timedelta = timedelta.max
 ) -> Iterator[Fault]:

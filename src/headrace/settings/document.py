@@ -31,6 +31,7 @@ _SYNTAX_LINE = re.compile(r"at line (\d+)")
 _OF_ONE_SERVER = frozenset({"ingest"})
 
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_PLURALS = {str: "texts", int: "whole numbers"}
 
 
 @dataclass
@@ -192,6 +193,15 @@ class Table:
         """A list of strings; empty when absent."""
         return self._list(name, str)
 
+    def required_texts(self, name: str, missing: str, remedy: str) -> tuple[str, ...]:
+        """A list of strings that must be there and not be empty: ``missing`` says so."""
+        # One of another type was reported by `texts`: it is not missing as well.
+        before = len(self._document.problems)
+        values = self.texts(name)
+        if not values and len(self._document.problems) == before:
+            self.report(name, missing, remedy)
+        return values
+
     def integers(self, name: str) -> tuple[int, ...]:
         """A list of whole numbers; empty when absent."""
         return self._list(name, int)
@@ -257,10 +267,18 @@ class Table:
         self.known.add(name)
         value = self._values.get(name, [])
         if not isinstance(value, list):
-            self.report(name, f"{self.label(name)} must be a list of {_WORDS[kind]}")
+            message = f"{self.label(name)} must be a list of {_PLURALS[kind]}, not {value!r}"
+            self.report(name, message, self._list_remedy(name, value, kind))
             return ()
         cast = [self._cast(name, item, kind) for item in value]
         return tuple(item for item in cast if item is not None)
+
+    def _list_remedy(self, name: str, value: object, kind: type) -> str:
+        """Returns how a value that stands alone is written as a list."""
+        if type(value) is not kind:
+            return ""
+        item = f'"{value}"' if kind is str else value
+        return f"write {name} = [{item}]"
 
     def _cast(self, name: str, value: object, kind: type[Scalar]) -> Scalar | None:
         if isinstance(value, str):

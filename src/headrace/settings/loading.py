@@ -120,9 +120,9 @@ def _name(project: Table) -> str:
 
 
 def _modules(project: Table) -> tuple[str, ...]:
-    modules = project.texts("modules")
-    if not modules:
-        project.report("modules", "project.modules names no module", 'such as modules = ["flow"]')
+    modules = project.required_texts(
+        "modules", "project.modules names no module", 'such as modules = ["flow"]'
+    )
     for module in modules:
         if not _MODULE.fullmatch(module):
             project.report(

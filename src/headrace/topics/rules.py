@@ -90,7 +90,10 @@ def _number_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
         value = getattr(topic, attribute)
         # By `type`, not `isinstance`: to Python, True is an integer.
         if type(value) is not int or value < 1:
-            yield Fault(f"topic {topic.name!r}: {attribute} is {value!r}; it must be at least 1")
+            yield Fault(
+                f"topic {topic.name!r}: {attribute} is {value!r}; "
+                "it must be a whole number of at least 1"
+            )
     # Nothing asks the brokers here: how many there are is known of the embedded ones alone.
     brokers = settings.kafka.embedded.brokers
     if (
@@ -110,13 +113,16 @@ def _time_faults(topic: Topic) -> Iterator[Fault]:
     if topic.retention is not None and not (
         isinstance(topic.retention, timedelta) and topic.retention > timedelta(0)
     ):
-        yield Fault(f"topic {topic.name!r}: retention is {topic.retention!r}; above zero, or None")
+        message = f"topic {topic.name!r}: retention is {topic.retention!r}"
+        yield Fault(message, "a timedelta above zero, or None")
     if not is_a(topic.latest_ahead, timedelta) or topic.latest_ahead < timedelta(0):
-        yield Fault(f"topic {topic.name!r}: latest_ahead is {topic.latest_ahead!r}")
+        message = f"topic {topic.name!r}: latest_ahead is {topic.latest_ahead!r}"
+        yield Fault(message, "a timedelta of zero or more")
     earliest = topic.earliest_event_time
     if not is_a(earliest, datetime) or earliest.tzinfo is None:
+        what = "has no time zone" if is_a(earliest, datetime) else "is no datetime"
         yield Fault(
-            f"topic {topic.name!r}: earliest_event_time {earliest!r} has no time zone",
+            f"topic {topic.name!r}: earliest_event_time {earliest!r} {what}",
             "datetime(..., tzinfo=UTC)",
         )
 

@@ -232,6 +232,12 @@ def test_all_problems_come_at_once(problems):
         ('t = Topic("__mine")', "begins with '__'"),
         ('t = Topic("t", partitions=0)', "partitions is 0"),
         ('t = Topic("t", partitions=True)', "partitions is True"),
+        (
+            't = Topic("t", partitions="4")',
+            "partitions is '4'; it must be a whole number of at least 1",
+        ),
+        ('t = Topic("t", retention=3600)', "retention is 3600 (a timedelta above zero"),
+        ('t = Topic("t", earliest_event_time=2000)', "2000 is no datetime"),
         ('t = Topic("t", replication=2)', "replication 2 on 1 embedded broker"),
         ('t = Topic("t", retention=timedelta(0))', "retention is"),
         ('t = Topic("t", latest_ahead=-timedelta(1))', "latest_ahead is"),

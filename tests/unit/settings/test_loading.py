@@ -247,7 +247,8 @@ def test_all_problems_come_at_once_in_the_order_of_lines(problems):
         ("[kafka.embedded]\nbrokers = true\n", 2, "must be a whole number, not True"),
         ("[kafka.embedded]\nports = [1, 1]\nbrokers = 2\n", 2, "1 different port(s)"),
         ("[kafka.embedded]\nports = [70000]\n", 2, "70000 is not a port"),
-        ('[kafka.embedded]\nports = "9092"\n', 2, "must be a list"),
+        ('[kafka.embedded]\nports = "9092"\n', 2, "must be a list of whole numbers, not '9092'"),
+        ("[kafka.embedded]\nports = 9092\n", 2, "not 9092 (write ports = [9092])"),
         ("[ledger]\nwindow_seconds = 7200\n", 2, "one of 60, 300, 900, 3600, 86400"),
         ("[restart]\nbudget = -1\n", 2, "at least 0"),
         ("[restart]\nfirst_delay_seconds = 0\n", 2, "must be above 0"),
@@ -305,6 +306,11 @@ def test_sasl_says_what_it_lacks(problems):
 )
 def test_a_project_has_a_name_and_modules(problems, head, message):
     assert any(message in said for _, said in problems("", head=head))
+
+
+def test_a_module_that_stands_alone_is_one_problem(problems):
+    [(_, message)] = problems("", head='[project]\nname = "a"\nmodules = "flow"\n')
+    assert "must be a list of texts, not 'flow' (write modules = [\"flow\"])" in message
 
 
 def test_what_is_not_toml_is_a_problem_at_its_line(problems):

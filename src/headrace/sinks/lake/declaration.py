@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.model import EventSchema, FieldType, Guarantee, Metadata
-from headrace.model.fault import Fault, are_texts, at_least, is_a
+from headrace.model.fault import Fault, are_texts, at_least, is_a, with_or_without
 from headrace.model.name import NAME, NAME_WORDS
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.sinks.api import (
@@ -279,9 +279,8 @@ class Lake(Sink, Provisionable, Compactable, Readable, Recountable, Reprocessabl
             columns = f"{list(self.partition_by)} here and by {list(other.partition_by)}"
             yield Fault(f"table {self.target!r} is partitioned by {columns}")
         if self.unique != other.unique:
-            message = (
-                f"table {self.target!r} is declared with {self.unique} and with {other.unique}"
-            )
+            here, beside = (with_or_without("unique", sink.unique) for sink in (self, other))
+            message = f"table {self.target!r} is declared {here} here and {beside}"
             yield Fault(message, "declare the same Lake.unique in every pipeline of the table")
 
 

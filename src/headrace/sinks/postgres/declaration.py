@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.model import FieldType, Guarantee
-from headrace.model.fault import Fault, is_a
+from headrace.model.fault import Fault, is_a, with_or_without
 from headrace.sinks.api import (
     DELETED,
     DeclaredRows,
@@ -212,11 +212,13 @@ class Postgres(Sink, Recountable, Reprocessable):
             modes = f"{self.mode} here and by {other.mode}"
             yield Fault(f"table {self.table!r} is written by {modes}")
         elif self.newest_by != other.newest_by:
-            names = f"newest_by {self.newest_by!r} here and by {other.newest_by!r}"
-            yield Fault(f"table {self.table!r} is written by {names}")
+            yield self._differs("newest_by", self.newest_by, other.newest_by)
         elif self.unique != other.unique:
-            message = f"table {self.table!r} has unique {self.unique!r} here and {other.unique!r}"
-            yield Fault(message)
+            yield self._differs("unique", self.unique, other.unique)
+
+    def _differs(self, attribute: str, own: object, others: object) -> Fault:
+        here, beside = (with_or_without(attribute, value) for value in (own, others))
+        return Fault(f"table {self.table!r} is declared {here} here and {beside}")
 
     def position_store(self, context: SinkContext) -> PositionStore:
         """Returns the table ``headrace.positions`` of the database."""

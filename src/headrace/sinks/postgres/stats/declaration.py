@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import TableMismatchError
 from headrace.model import FieldType, Guarantee
-from headrace.model.fault import Fault, is_a
+from headrace.model.fault import Fault, is_a, with_or_without
 from headrace.runtime.extras import require_extra
 from headrace.sinks.api import (
     CountsEvents,
@@ -181,7 +181,8 @@ class Stats(Sink, CountsEvents):
         for name in ("by", "every", "measures", "unique"):
             value, other_value = getattr(self, name), getattr(other, name)
             if value != other_value:
-                yield Fault(f"table {self.table!r} has {name} {value!r} here and {other_value!r}")
+                here, beside = (with_or_without(name, part) for part in (value, other_value))
+                yield Fault(f"table {self.table!r} is declared {here} here and {beside}")
 
     def changes(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
         """Returns the statements by which the first start makes tables that are not there.

@@ -406,5 +406,5 @@ def test_a_unique_table_needs_an_event_time():
 def test_all_pipelines_of_a_table_declare_it_unique():
     here, there = Lake("t", unique=UNIQUE), Lake("t")
     [fault] = here.faults_beside(there)
-    assert "is declared with Unique(" in fault.message
+    assert fault.message == f"table 't' is declared with unique={UNIQUE!r} here and without unique"
     assert list(here.faults_beside(here)) == []
