@@ -27,7 +27,9 @@ _SIGNS = {
 def _planned(plan: Plan, screen: Screen) -> None:
     if plan.broker_down:
         screen.warning(plan.broker_down)
-        screen.warning("Every topic is shown as declared.\n")
+        screen.warning(
+            "Nothing was compared with the brokers: each declared topic is shown as one to create.\n"
+        )
     for warning in plan.warnings:
         screen.warning(warning.message)
         screen.out.print(f"  [dim]{escape(warning.remedy)}", soft_wrap=True)

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from headrace.kafka.client.brokers import describe_brokers
 from headrace.ledger.balance import Balance, Book
 from headrace.ledger.request import ReconcileRequest
 from headrace.links.ledger.balances import CountedEnds, link_books
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.ledger.making import pipeline_book
 from headrace.project.loaded import LoadedProject
+from headrace.project.services import broker_config
 from headrace.queries.declaration import StandingQueries
 
 _SECTIONS = ("pipelines", "links", "queries", "matched_events")
@@ -63,10 +65,14 @@ def reconcile(
     Changes nothing.
 
     Raises:
+        BrokerUnreachableError: if there is a recount, and the project's own brokers do not answer.
         SinkError: if a ledger or a table can't be read.
         ServerStartError: if the lake is on the embedded HDFS, which is down.
         AuthorizationError: if an ACL is missing at a site.
     """
+    if request.recount:
+        # What can't be counted would look like what does not exist, after a wait for each book.
+        describe_brokers(broker_config(project.settings))
     books: list[Book] = [pipeline_book(project, pipeline, request) for pipeline in pipelines]
     books += link_books(project, links, request)
     if queries:  # their extra may not be installed
