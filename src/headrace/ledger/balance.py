@@ -60,6 +60,23 @@ class Book(Protocol):
         return ()
 
 
+@dataclass(frozen=True)
+class Totals:
+    """The sums of all lines of books with one title.
+
+    Attributes:
+        section: of the books in the JSON of ``reconcile``.
+        title: of the books.
+        lines: how many there are.
+        figures: the sum of each column; None: it is not known of some line.
+    """
+
+    section: str
+    title: str
+    lines: int
+    figures: Mapping[str, int | None]
+
+
 class WindowBook(Book):
     """A book whose lines are windows, the oldest first.
 
@@ -125,3 +142,16 @@ class Balance:
     @property
     def _states(self) -> set[str]:
         return {line.state for line in self.lines} | {remark.kind for remark in self.extras}
+
+
+def totals_of(balances: Sequence[Balance]) -> Totals | None:
+    """Returns the totals of balances with one title; None: they have no lines."""
+    book, lines = balances[0].book, [line for balance in balances for line in balance.lines]
+    if not lines:
+        return None
+    sums = (
+        None if None in figures else sum(filter(None, figures))
+        for figures in zip(*(line.figures for line in lines), strict=True)
+    )
+    figures = dict(zip(book.columns(), sums, strict=True))
+    return Totals(book.section, balances[0].title, len(lines), figures)

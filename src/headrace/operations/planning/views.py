@@ -28,7 +28,7 @@ def _planned(plan: Plan, screen: Screen) -> None:
     if plan.broker_down:
         screen.warning(plan.broker_down)
         screen.warning(
-            "Nothing was compared with the brokers: each declared topic is shown as one to create.\n"
+            "Nothing was compared with the brokers: every topic is shown as one to create.\n"
         )
     for warning in plan.warnings:
         screen.warning(warning.message)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 from headrace.kafka.client.brokers import describe_brokers
-from headrace.ledger.balance import Balance, Book
+from headrace.ledger.balance import Balance, Book, Totals, totals_of
 from headrace.ledger.request import ReconcileRequest
 from headrace.links.ledger.balances import CountedEnds, link_books
 from headrace.pipelines.declaration import Pipeline
@@ -45,12 +46,19 @@ class Reconciliation:
         """Returns whether something was not counted, so that the books prove nothing."""
         return any(balance.is_unknown for balance in self.balances)
 
-    def to_json(self) -> dict[str, list[Book]]:
-        """Returns the books by section; the first four are there without any."""
+    @property
+    def by_title(self) -> tuple[tuple[Balance, ...], ...]:
+        """Returns the balances with one title together, as they follow one another."""
+        groups = groupby(self.balances, key=lambda balance: balance.title)
+        return tuple(tuple(balances) for _, balances in groups)
+
+    def to_json(self) -> dict[str, Sequence[Book | Totals]]:
+        """Returns the books by section, the first four also without any, and the totals."""
         sections: dict[str, list[Book]] = {name: [] for name in _SECTIONS}
         for book in self.books:
             sections.setdefault(book.section, []).append(book)
-        return sections
+        totals = [total for group in self.by_title if (total := totals_of(group)) is not None]
+        return {**sections, "totals": totals}
 
 
 def reconcile(
