@@ -21,7 +21,9 @@ from headrace.operations.measuring.scratch import SCRATCH_PREFIX
 from headrace.settings import KafkaSettings
 
 FLOW = """
-from headrace import Kafka, Lake, Pipeline, Send, Topic, WorkerRecord, worker
+from datetime import datetime, timedelta
+
+from headrace import Kafka, Lake, Pipeline, Send, Topic, Unique, WorkerRecord, worker
 
 class Click:
     user: str
@@ -48,6 +50,14 @@ def double(clicks):
     return clicks.selectExpr("user", "2 * n AS n")
 
 to_lake = Pipeline("{worker}-lake", clicks, Lake("clicks"))
+
+class Order:
+    number: int
+    at: datetime
+
+orders = Topic("{enriched}-orders", event=Order, event_time="at")
+unique = Unique(["number"], within=timedelta(days=1))
+without_duplicates = Pipeline("{worker}-unique", orders, Lake("orders", unique=unique))
 doubled = Topic("{enriched}-doubled", event=Click)
 to_topic = Pipeline("{worker}-topic", clicks, Kafka(doubled), steps=[double])
 """
@@ -153,6 +163,22 @@ def test_a_pipeline_is_measured_and_nothing_of_the_project_changes(project, name
     assert f"headrace.{project.worker}-{name}" not in project.groups()
     written = [file.name for file in (project.folder / ".headrace").iterdir()]
     assert written == ["headrace.log"]
+
+
+def test_a_table_without_duplicates_gets_the_rows_of_each_repetition(project):
+    """The sample of 50 is repeated, and each time its events have other numbers."""
+    events = project.folder / "orders.ndjson"
+    lines = (json.dumps({"number": n, "at": "2026-01-01T00:00:00Z"}) for n in range(50))
+    events.write_text("\n".join(lines))
+    words = [f"{project.worker}-unique", "--from", events, "--seconds", "2", "--json"]
+    command = [HEADRACE, "measure", *words, "--project", project.folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout.splitlines()[-1])
+    for measured in document["rounds"]:
+        assert measured["sent_records"] == measured["records"] > 50
+    assert sum(measured["sent_bytes"] for measured in document["rounds"]) > 0
+    assert not any("duplicates" in part for part in document["not_measured"])
 
 
 @pytest.mark.parametrize(("name", "step"), [("", "warm-up, "), ("-lake", "warm-up: ")])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
+import confluent_kafka
 import pytest
 from click.testing import CliRunner
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.cli import main
 from headrace.errors import SampleError, TopicMissingError
-from headrace.kafka.admin.measuring import TEMPORARY_PREFIX, Bounds
+from headrace.kafka.admin.measuring import TEMPORARY_PREFIX, Bounds, newest_values
 from headrace.kafka.admin.topics import apply_changes, plan_topics
 from headrace.kafka.client.admin_requests import admin
 from headrace.kafka.client.clients import client_config, producer
@@ -44,6 +45,24 @@ def filled(config, topic) -> Topic:
         sender.produce(declared.name, json.dumps({"number": number}), str(number))
     assert sender.flush(FLUSH_SECONDS) == 0
     return declared
+
+
+def test_markers_of_transactions_are_no_records_of_a_sample(config, topic):
+    """The newest records are read on to, behind markers and where one partition has few."""
+    declared = Topic(topic(), partitions=3)
+    apply_changes(config, plan_topics([declared], {}))
+    sender = confluent_kafka.Producer(dict(config) | {"transactional.id": declared.name})
+    sender.init_transactions()
+    for number in range(60):
+        sender.begin_transaction()
+        sender.produce(declared.name, str(number), partition=number % 10 == 0)
+        sender.produce(declared.name, None, "deleted", partition=0)
+        sender.commit_transaction()
+    values = [int(value) for value in newest_values(config, declared.name, 24)]
+    assert sorted(values[:6]) == [0, 10, 20, 30, 40, 50]
+    assert values[6:] == [number for number in range(38, 60) if number % 10][-18:]
+    assert sorted(map(int, newest_values(config, declared.name, 1_000))) == list(range(60))
+    assert len(newest_values(config, declared.name, 7)) == 7
 
 
 def left_behind(config) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -27,6 +27,8 @@ from headrace.model import OffsetRange, Topic, TopicPartition
 TEMPORARY_PREFIX = "headrace-measure-"
 _POLL_SECONDS = 0.2
 _READ_WITHIN_SECONDS = 30.0
+_MAX_LOOKS = 12
+"""Each look at the newest records is twice as far back: at most 4,000 offsets for a record."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def consume_values(
 
 
 def newest_values(config: ClientConfig, topic: str, count: int) -> list[bytes]:
-    """Returns about ``count`` of the newest values of ``topic``, as many of each partition.
+    """Returns the newest values of ``topic``, as :func:`newest_records` does.
 
     Raises:
         TopicMissingError: if there is no such topic.
@@ -169,9 +171,9 @@ class SampledRecord:
 
 
 def newest_records(config: ClientConfig, topic: str, count: int) -> list[SampledRecord]:
-    """Returns about ``count`` of the newest records of ``topic``, as many of each partition.
+    """Returns ``count`` of the newest records of ``topic``, about as many of each partition.
 
-    Records without a value are left out.
+    All of them, if it has no more. Records without a value are left out.
 
     Raises:
         TopicMissingError: if there is no such topic.
@@ -180,23 +182,58 @@ def newest_records(config: ClientConfig, topic: str, count: int) -> list[Sampled
     live = describe(config, [topic]).get(topic)
     if live is None:
         raise TopicMissingError(topic)
-    per_partition = -(-count // live.partitions)
     ends = watermarks(config, live.all_partitions)
-    ranges = [
-        OffsetRange(partition, max(earliest, latest - per_partition), latest)
-        for partition, (earliest, latest) in ends.items()
-    ]
+    starts = {partition: latest for partition, (_, latest) in ends.items()}
+    newest: dict[TopicPartition, list[SampledRecord]] = {partition: [] for partition in ends}
     reader = consumer(config, "headrace.measure")
     try:
-        chunks = read_ranges(reader, ranges, config, silence_limit_seconds=_READ_WITHIN_SECONDS)
-        records = (record for chunk in chunks for record in chunk.records)
-        return [
-            SampledRecord(value, record.key(), headers_of(record) or ())
-            for record in records
-            if (value := record.value()) is not None
-        ]
+        # Offsets are more than records: transactions have markers, and compaction leaves gaps.
+        for look in range(_MAX_LOOKS):
+            missing = count - sum(map(len, newest.values()))
+            unread = [
+                partition for partition, start in starts.items() if start > ends[partition][0]
+            ]
+            if missing <= 0 or not unread:
+                break
+            span = -(-missing // len(unread)) << look
+            ranges = [
+                OffsetRange(partition, max(ends[partition][0], starts[partition] - span), start)
+                for partition in unread
+                for start in [starts[partition]]
+            ]
+            for partition, records in _read(reader, ranges, config).items():
+                newest[partition][:0] = records
+            starts |= {range_.partition: range_.start for range_ in ranges}
     finally:
         reader.close()
+    return [record for records in _newest_of(newest.values(), count) for record in records]
+
+
+def _read(
+    reader: confluent_kafka.Consumer, ranges: Sequence[OffsetRange], config: ClientConfig
+) -> dict[TopicPartition, list[SampledRecord]]:
+    """Returns the records with a value of each range, the oldest first."""
+    records: dict[TopicPartition, list[SampledRecord]] = {}
+    for chunk in read_ranges(reader, ranges, config, silence_limit_seconds=_READ_WITHIN_SECONDS):
+        records.setdefault(chunk.partition, []).extend(
+            SampledRecord(value, record.key(), headers_of(record) or ())
+            for record in chunk.records
+            if (value := record.value()) is not None
+        )
+    return records
+
+
+def _newest_of(
+    records: Iterable[Sequence[SampledRecord]], count: int
+) -> list[Sequence[SampledRecord]]:
+    """Returns ``count`` records in all, and of no partition many more than of another."""
+    newest: list[Sequence[SampledRecord]] = []
+    smallest_first = sorted(records, key=len)
+    for number, of_partition in enumerate(smallest_first):
+        share = -(-count // (len(smallest_first) - number))
+        newest.append(of_partition[max(0, len(of_partition) - share) :])
+        count -= len(newest[-1])
+    return newest
 
 
 def _send(

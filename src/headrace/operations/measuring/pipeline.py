@@ -16,6 +16,7 @@ from headrace.kafka.admin.topics import dead_letter_topic
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.group.groups import delete_group
 from headrace.model import BatchLimits, DeadLetterLimit, Start, Topic
+from headrace.operations.measuring.repeats import Repetition, distinct_by, varied_field
 from headrace.operations.measuring.result import (
     MeasuredDeclaration,
     Round,
@@ -25,7 +26,7 @@ from headrace.operations.measuring.result import (
     versions,
 )
 from headrace.operations.measuring.rounds import MeasureOptions, OnStep
-from headrace.operations.measuring.sample import sample_of, used
+from headrace.operations.measuring.sample import RecordSample, sample_of, used
 from headrace.operations.measuring.scratch import (
     SCRATCH_PREFIX,
     Filler,
@@ -197,6 +198,7 @@ def measure_pipeline(
         source.topic.name: sample_of(config, settings, source.topic, options.records, options.file)
         for source in pipeline.sources
     }
+    samples = _varied(pipeline, samples)
     with ExitStack() as stack:
         watch = stack.enter_context(Watch(os.getpid()))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX)))
@@ -216,8 +218,33 @@ def measure_pipeline(
         used(samples, filler.mean_bytes),
         tuple(rounds),
         *memory(watch.usage),
-        not_measured=(*not_measured(pipeline, settings), f"batches of other sizes than {size:,}"),
+        not_measured=(
+            *not_measured(pipeline, settings),
+            *dropped_rows(pipeline, rounds),
+            f"batches of other sizes than {size:,}",
+        ),
     )
+
+
+def _varied(pipeline: Pipeline, samples: Mapping[str, RecordSample]) -> dict[str, RecordSample]:
+    """Returns samples that no part of ``pipeline`` takes for duplicates when they are repeated."""
+    keys = (varied_field(pipeline, by) for _, by in distinct_by(pipeline))
+    fields = [*dict.fromkeys(name for name in keys if name is not None)]
+    return {
+        topic: replace(sample, repeated=Repetition.of(fields, sample.records)) if fields else sample
+        for topic, sample in samples.items()
+    }
+
+
+def dropped_rows(pipeline: Pipeline, rounds: Sequence[Round]) -> Iterator[str]:
+    """Yields how few rows were written where duplicates are dropped: it may be the measurement."""
+    read = sum(batch.records - batch.failed for batch in rounds)
+    written = sum(batch.sent_records for batch in rounds)
+    if written < read and any(distinct_by(pipeline)):
+        yield (
+            f"rows that are duplicates: of {read:,} records that were read, {written:,} rows were "
+            "written"
+        )
 
 
 @contextmanager
@@ -317,14 +344,19 @@ def isolated_pipeline(pipeline: Pipeline, topics: Sequence[Topic]) -> Pipeline:
     return replace(
         pipeline,
         source=sources,
-        sink=_table(pipeline.sink, "measured"),
-        late_data=_table(late, "measured_late") if isinstance(late, Sink) else late,
+        sink=_table(pipeline, pipeline.sink, "measured"),
+        late_data=_table(pipeline, late, "measured_late") if isinstance(late, Sink) else late,
         dead_letter_limit=DeadLetterLimit(max_ratio=1.0, max_consecutive=10**9),
     )
 
 
-def _table(sink: Sink, name: str) -> Lake:
-    return replace(sink, format=Delta()) if isinstance(sink, Lake) else Lake(name)
+def _table(pipeline: Pipeline, sink: Sink, name: str) -> Lake:
+    if not isinstance(sink, Lake):
+        return Lake(name)
+    # The sample is repeated: without fields that differ, no row but the first ones were written.
+    unique = sink.unique
+    is_varied = unique is not None and varied_field(pipeline, unique.by) is not None
+    return replace(sink, format=Delta(), unique=unique if is_varied else None)
 
 
 def deployment_of(settings: Settings) -> Deployment:
@@ -342,6 +374,11 @@ def not_measured(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     """Yields the parts of the cost that are missing."""
     if isinstance(pipeline.sink, Lake):
         yield "the lake's storage: the table was on a disk of this machine"
+        if pipeline.sink.unique is not None and not varied_field(pipeline, pipeline.sink.unique.by):
+            yield (
+                "Lake.unique: the sample is repeated, and none of its columns can be made to "
+                "differ, so rows were written without a look for duplicates"
+            )
     else:
         kind = pipeline.sink.kind
         yield f"the sink ({kind}): rows were written to a table of a lake on this machine"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
@@ -24,12 +24,21 @@ FEW = 100
 """With fewer records the mean of the sample says little."""
 
 
+def _as_it_is(record: SampledRecord, number: int) -> SampledRecord:  # noqa: ARG001
+    return record
+
+
 @dataclass(frozen=True)
 class RecordSample:
-    """Records of one topic, and where they are from."""
+    """Records of one topic, and where they are from.
+
+    Attributes:
+        repeated: returns a record as it is written for the n-th time, from 0.
+    """
 
     source: str
     records: tuple[SampledRecord, ...]
+    repeated: Callable[[SampledRecord, int], SampledRecord] = _as_it_is
 
     @property
     def mean_bytes(self) -> Fraction:
@@ -49,7 +58,7 @@ def sample_of(
     """
     if file is not None:
         return RecordSample(str(file), tuple(_of_file(settings, topic, count, file)))
-    records = newest_records(config, topic.name, count)[:count]
+    records = newest_records(config, topic.name, count)
     if not records:
         reason = f"topic {topic.name} has no records; produce some, or give events with --from FILE"
         raise MeasurementError(topic.name, reason)

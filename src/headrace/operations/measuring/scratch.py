@@ -66,10 +66,18 @@ def _scratch(topic: Topic, replication: int) -> Topic:
     )
 
 
+def _repeated(records: Sequence[_Placed]) -> Iterator[_Placed]:
+    """Yields the records again and again, each as its sample has it that time."""
+    for number in itertools.count():
+        for placed in records:
+            yield replace(placed, record=placed.sample.repeated(placed.record, number))
+
+
 @dataclass(frozen=True)
 class _Placed:
     topic: str
     record: SampledRecord
+    sample: RecordSample
 
 
 class Filler:
@@ -84,10 +92,13 @@ class Filler:
     def __init__(self, config: ClientConfig, samples: Sequence[tuple[str, RecordSample]]) -> None:
         # Side by side, so that each topic has its share in each round.
         rows = itertools.zip_longest(
-            *([_Placed(name, record) for record in sample.records] for name, sample in samples)
+            *(
+                [_Placed(name, record, sample) for record in sample.records]
+                for name, sample in samples
+            )
         )
         records = [placed for row in rows for placed in row if placed is not None]
-        self._next = itertools.cycle(records)
+        self._next = _repeated(records)
         self._producer = connected_producer(config)
         self._failures: list[KafkaError] = []
         self.filled = 0
