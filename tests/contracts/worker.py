@@ -14,6 +14,7 @@ from tests.integration.instances import drill, recorder, running, total, until_b
 from tests.waiting import until, wait_for
 
 from headrace.errors import (
+    EventRejectedError,
     ProcessingFailedError,
     ProcessingTimeoutError,
     RecordRejectedError,
@@ -24,7 +25,7 @@ from headrace.errors import (
 from headrace.kafka.client.admin_requests import topic_ids
 from headrace.kafka.dead_letters.replayed import PartitionId, addressees
 from headrace.kafka.table.changelog import write_changelog
-from headrace.model import ByAccount, Topic, TopicPartition, partition_of
+from headrace.model import Avro, ByAccount, Topic, TopicPartition, partition_of
 from headrace.service.status import State
 from headrace.topics.spreads import placing
 from headrace.topics.spreads.placing import SpreadTopics
@@ -251,6 +252,61 @@ class WorkerContract:
             drill(bench.instance(worker).run())
         assert isinstance(found.value.__cause__, error)
         assert bench.numbers(output.name, 4) == Counter()
+
+    def test_events_are_sent_as_their_topic_declares_them(self, bench):
+        """Bytes and texts go as they are."""
+        output = Topic(f"{bench.topic.name}-out", event=Visit, key="account", event_time="at")
+        bench.create(output.name)
+        now = datetime.now(UTC)
+        sent = [Visit(), {"account": "b", "at": now}, visit("c", now), visit("d", now).decode()]
+        sent[0].account, sent[0].at = "a", now
+
+        class Sending(WorkerTask):
+            async def process(self, record):
+                self.send(output.name, sent[int(record.value)], partition=0)
+
+        worker = bench.worker(Sending, event_topics=(output,), **FAST)
+        bench.send(len(sent))
+
+        async def run():
+            async with running(bench.instance(worker)):
+                await until_brokers_say(lambda: bench.committed(worker) == {0: len(sent)})
+
+        drill(run())
+        events = [json.loads(value) for value in bench.values(output.name, len(sent))]
+        assert [event["account"] for event in events] == ["a", "b", "c", "d"]
+        assert {datetime.fromisoformat(event["at"]) for event in events} == {now}
+
+    @pytest.mark.parametrize(
+        ("topic", "value", "error", "message"),
+        [
+            ("visits", {"account": 7}, EventRejectedError, "account"),
+            ("visits", {"account": None, "at": "2026-01-01T00:00:00Z"}, EventRejectedError, ""),
+            ("raw", Visit(), TypeError, "'raw' is declared without an event class"),
+            ("none", Visit(), TypeError, "'none' is not declared in the project"),
+            ("avro", Visit(), TypeError, "'avro' is Avro, which `send` does not write"),
+            ("visits", 7, TypeError, "not int"),
+        ],
+    )
+    def test_what_is_no_event_of_its_topic_is_not_sent_and_fails_its_record(
+        self, bench, topic, value, error, message
+    ):
+        declared = (
+            Topic("visits", event=Visit),
+            Topic("raw"),
+            Topic("avro", event=Visit, format=Avro()),
+        )
+
+        class Sending(WorkerTask):
+            async def process(self, record):
+                self.send(topic, value)
+
+        bench.send(1)
+        worker = bench.worker(Sending, event_topics=declared)
+        with pytest.raises(ProcessingFailedError) as found:
+            drill(bench.instance(worker).run())
+        assert isinstance(found.value.__cause__, error)
+        assert message in str(found.value.__cause__)
 
     def test_an_instance_is_used_once(self, bench):
         """LifecycleTest."""

@@ -135,6 +135,6 @@ class InstanceIdInUseError(FactsError):
     @property
     def remedy(self) -> str:
         return (
-            "Give each instance its own id. The id of an instance that was killed is free again "
-            "when its session expires."
+            "Give each instance its own id. That of an instance that was killed is free at once, "
+            "and with `--protocol consumer` when its session has expired."
         )

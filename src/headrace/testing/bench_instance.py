@@ -33,6 +33,7 @@ from headrace.workers.states import LaneState
 from headrace.workers.tasks.function_task import is_tombstone
 from headrace.workers.tasks.record import ConsumedRecord
 from headrace.workers.tasks.retry_topics import retry_topics
+from headrace.workers.tasks.sent_events import encoding
 from headrace.workers.tasks.task import Headers, Send, WorkerRecord, WorkerTask
 
 Result = TypeVar("Result")
@@ -167,6 +168,7 @@ class BenchInstance:
         send = _ListSender(self._take_sent).send
         if worker.is_exactly_once:
             send = _HoldingListSender(self._hold_sent).send
+        sends_events = encoding(send, worker.event_topics)
         failures = _RecordedFailures(
             worker, _ListedDeadLetters(self.dead_letters), send, clock, self._fed_of
         )
@@ -174,7 +176,7 @@ class BenchInstance:
         self._references = ReferenceTables(worker)
         make = self._references.given_to(self._shared.given_to(self._make))
         context = LaneContext(
-            worker, make, self._threads, send, failures, self.counts, self._fail, clock
+            worker, make, self._threads, sends_events, failures, self.counts, self._fail, clock
         )
         self.assignments = PartitionSet(context)
         if worker.is_exactly_once:

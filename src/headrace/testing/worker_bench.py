@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -61,6 +61,8 @@ class WorkerBench:
         worker: a declared worker, or what makes its tasks, such as a class.
         config: in place of the worker's own.
         references: what the worker's references have at the start, by name: see :meth:`refer`.
+        topics: those that the task sends events to as objects, beside those of the worker; a
+            running worker has all of its project.
         partitions: of each topic, all assigned at once.
         now: what the clock shows at the start, with a zone.
         patience: longest real time to wait for something outside the event loop.
@@ -78,12 +80,13 @@ class WorkerBench:
         failing_topics: assign an error to a topic's name, and sends to it fail with that.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each with a default
         self,
         worker: Worker | Callable[[], WorkerTask],
         *,
         config: Mapping[str, Any] | None = None,
         references: Mapping[str, Mapping[Any, object]] | None = None,
+        topics: Sequence[Topic] = (),
         partitions: int = 1,
         now: datetime = _START,
         patience: timedelta = _PATIENCE,
@@ -95,6 +98,7 @@ class WorkerBench:
             worker = Worker("bench", Topic("bench"), worker)
         if config is not None:
             worker = dataclasses.replace(worker, config=config)
+        worker = dataclasses.replace(worker, event_topics=(*worker.topics, *topics))
         self._topics = {topic.name: topic for topic in worker.topics}
         self._writers, worker = _with_writers(worker)
         loop = self._loop = SteppedLoop(patience.total_seconds())

@@ -113,11 +113,11 @@ def run(  # noqa: PLR0913 - one for each option
     and are started again elsewhere when they are lost.
     """
     from headrace.cli.service_run import run_service
-    from headrace.workers.output import with_spread_topics
+    from headrace.workers.output import with_project_topics
     from headrace.workers.run import WorkerRunOptions, worker_run
     from headrace.workers.views import working
 
-    worker = with_spread_topics(_declared(session, name), session.project)
+    worker = with_project_topics(_declared(session, name), session.project)
     options = WorkerRunOptions(metrics_host, metrics_port, instance_id, protocol)
     # All refusals of the command line come before the first file is written.
     _check_place(place, instance_id, instances, master, processes)

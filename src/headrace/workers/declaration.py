@@ -85,6 +85,8 @@ class Worker(DeclaredValue):
         lookups: set by headrace where the worker runs.
         spread_topics: set by headrace where the worker runs: topics of the project that place what
             is sent to them by account, as `headrace topics spread` has applied.
+        event_topics: set by headrace where the worker runs: the project's topics, whose events
+            tasks send as objects.
     """
 
     name: str
@@ -111,6 +113,7 @@ class Worker(DeclaredValue):
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     lookups: EventLookups | None = field(default=None, repr=False, compare=False)
     spread_topics: SpreadTopics | None = field(default=None, repr=False, compare=False)
+    event_topics: tuple[Topic, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def topics(self) -> tuple[Topic, ...]:

@@ -21,6 +21,7 @@ from headrace.workers.failures.failures import DeadLetterOutput
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.sender import Sender
+from headrace.workers.tasks.sent_events import encoding, event_topics
 from headrace.workers.tasks.task import Headers, Send
 from headrace.workers.timing import WorkerTiming
 
@@ -71,19 +72,21 @@ def output_of(
         else _at_least_once(worker, config, source, timing)
     )
     if worker.spread_topics is None:
-        return output
+        return replace(output, send=encoding(output.send, worker.event_topics))
     from headrace.topics.spreads.placing import SpreadPlaces
 
     places = SpreadPlaces(worker.spread_topics, config)
-    return replace(output, send=placing(output.send, places), places=places)
+    send = encoding(placing(output.send, places), worker.event_topics)
+    return replace(output, send=send, places=places)
 
 
-def with_spread_topics(worker: Worker, project: LoadedProject) -> Worker:
-    """Returns a worker that is about to run, whose sends follow what is applied to topics.
+def with_project_topics(worker: Worker, project: LoadedProject) -> Worker:
+    """Returns a worker that is about to run, whose sends follow what topics declare and apply.
 
     Raises:
         ExtraMissingError: if the extra of the format of such a topic is not installed.
     """
+    worker = replace(worker, event_topics=event_topics(project))
     if not any(topic.takes_spreads for topic in project.topics.values()):
         return worker
     from headrace.topics.spreads.placing import SpreadTopics

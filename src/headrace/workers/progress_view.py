@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -82,6 +83,11 @@ def reporting(console: Console) -> AbstractContextManager[Observe]:
     return _live(console) if console.is_terminal else _lines(console)
 
 
+def _without_error(progress: WorkerStatus) -> WorkerStatus:
+    """Returns the last figures without why it failed: the command shows that as its error."""
+    return replace(progress, reason="") if progress.state == "failed" else progress
+
+
 class _Rate:
     """The rate of processed records between two updates."""
 
@@ -105,8 +111,8 @@ def _live(console: Console) -> Iterator[Observe]:
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
         def observe(progress: WorkerStatus) -> None:
-            last[:] = [progress]
-            live.update(summary([progress], rate.update(progress)), refresh=True)
+            last[:] = [_without_error(progress)]
+            live.update(summary(last, rate.update(progress)), refresh=True)
 
         yield observe
     # The live table is transient, and vanishes with its context.
@@ -124,7 +130,7 @@ def _lines(console: Console) -> Iterator[Observe]:
         per_second, now = rate.update(progress), time.monotonic()
         if state != progress.state or now - shown_at >= LINE_SECONDS:
             shown_at, state = now, progress.state
-            text = line(progress, per_second)
+            text = line(_without_error(progress), per_second)
             console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     yield observe

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import NamedTuple
 
 import pytest
@@ -136,6 +137,36 @@ def test_an_instance_of_the_event_class_is_written_as_its_topic_reads_it():
             bench.feed(push._replace(at=datetime(2026, 1, 1)))  # noqa: DTZ001
     written = b'{"repo":"kafka","at":1767225600000}'
     assert (fed.record.key, fed.record.value) == (b"kafka", written)
+
+
+@dataclasses.dataclass
+class Receipt:
+    number: int
+    price: Decimal
+    at: datetime
+
+
+RECEIPTS = Topic("receipts", event=Receipt, key="number")
+
+
+class Receipted(WorkerTask):
+    async def process(self, record):
+        receipt = Receipt(7, Decimal("1.50"), datetime(2026, 1, 1, tzinfo=UTC))
+        self.send("receipts", receipt)
+        self.send("receipts", {"number": 8, "price": 2, "at": "2026-01-01T00:00:00Z"}, key=b"k")
+
+
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_events_that_are_sent_are_written_as_their_topic_declares(guarantee):
+    declared = Worker("w", CLICKS, Receipted, guarantee=guarantee)
+    with WorkerBench(declared, topics=[RECEIPTS]) as bench:
+        bench.feed(b"1")
+        assert bench.sent == [
+            SentRecord(
+                "receipts", b'{"number":7,"price":"1.50","at":"2026-01-01T00:00:00Z"}', b"7"
+            ),
+            SentRecord("receipts", b'{"number":8,"price":2,"at":"2026-01-01T00:00:00Z"}', b"k"),
+        ]
 
 
 def test_records_have_offsets_partitions_and_the_time_of_the_bench():

@@ -255,7 +255,7 @@ def test_a_decorated_function_can_be_called_and_is_a_worker():
 def test_the_decorator_has_the_defaults_of_a_worker():
     declared = {field.name: field for field in dataclasses.fields(Worker)}
     parameters = inspect.signature(worker).parameters
-    others = {"task", "batch_records", "lookups", "spread_topics"}
+    others = {"task", "batch_records", "lookups", "spread_topics", "event_topics"}
     assert declared.keys() - others == parameters.keys() - {"subpartitions"}
     made = worker(topic=RAW)(lambda record: None)
     plain = Worker(made.name, RAW, made.task)

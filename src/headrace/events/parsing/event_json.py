@@ -13,7 +13,7 @@ from headrace.errors import InvalidRecordError
 from headrace.model import EventField, FieldType
 
 if TYPE_CHECKING:
-    from headrace.model import EventSchema
+    from headrace.model import EventSchema, Topic
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -37,6 +37,28 @@ def event_json(schema: EventSchema, event: object) -> bytes:
     except UnicodeEncodeError:
         # Half of a surrogate pair has no bytes. Readers reject its escape, and name the field.
         return json.dumps(msgspec.to_builtins(value, str_keys=True, enc_hook=_members)).encode()
+
+
+def event_text(topic: Topic, event: object) -> bytes:
+    """Returns an event as the value of a record: bytes as they are, all else as JSON.
+
+    Raises:
+        InvalidRecordError: if JSON would hold another value than the event, see :func:`event_json`.
+        TypeError: if it is no event.
+    """
+    if isinstance(event, bytes):
+        return event
+    if topic.schema is None:
+        raise TypeError(
+            f"records of raw topic {topic.name!r} are bytes, not {type(event).__name__}"
+        )
+    if isinstance(event, str):
+        # Half of a surrogate pair has no bytes in UTF-8: what it becomes is rejected.
+        return event.encode(errors="surrogatepass")
+    if not has_fields(event):
+        kind = type(event).__name__
+        raise TypeError(f"an event is an object or mapping with fields, or JSON text, not {kind}")
+    return event_json(topic.schema, event)
 
 
 def has_fields(value: object) -> bool:

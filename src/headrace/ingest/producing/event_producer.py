@@ -21,7 +21,7 @@ from headrace.errors import (
     RecordKeyMissingError,
     TopicMissingError,
 )
-from headrace.events.parsing.event_json import event_json, has_fields
+from headrace.events.parsing.event_json import event_text
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, EventCheck, largest_message
 from headrace.ingest.http.problem import ProblemDetails
@@ -273,25 +273,3 @@ class EventProducer:
         failures = [reason for sender in senders for reason in sender.failures.values()]
         if failures:
             raise EventsNotDeliveredError(topic, len(failures), failures[0])
-
-
-def event_text(topic: Topic, event: object) -> bytes:
-    """Returns an event as the value of a record: bytes as they are, all else as JSON.
-
-    Raises:
-        InvalidRecordError: if JSON would hold another value than the event, see :func:`event_json`.
-        TypeError: if it is no event.
-    """
-    if isinstance(event, bytes):
-        return event
-    if topic.schema is None:
-        raise TypeError(
-            f"a record of raw topic {topic.name!r} is bytes, not {type(event).__name__}"
-        )
-    if isinstance(event, str):
-        # Half of a surrogate pair has no bytes in UTF-8: what it becomes is rejected.
-        return event.encode(errors="surrogatepass")
-    if not has_fields(event):
-        kind = type(event).__name__
-        raise TypeError(f"an event is an object or mapping with fields, or JSON text, not {kind}")
-    return event_json(topic.schema, event)

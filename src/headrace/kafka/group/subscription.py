@@ -28,6 +28,10 @@ from headrace.kafka.group.start_positions import StartPosition, StartPositions
 from headrace.kafka.read.log_cuts import Seen, cut_offset, seek_and_compare
 from headrace.model import TopicPartition
 
+_ID_TAKEN = {
+    "classic": "the brokers have given it to an instance that joined later",
+    "consumer": "the brokers still count a member with it",
+}
 _LOG = logging.getLogger("headrace.kafka")
 _METADATA_REFRESH_MS = "10000"  # how soon a member sees new partitions
 # What librdkafka fetches ahead comes on top of the queue_bytes of an instance.
@@ -384,7 +388,9 @@ class Subscription:
         # Of a fatal error, only the text says which one it is.
         membership = self._membership
         if meaning(error) is Meaning.ID_IN_USE or "group.instance.id" in error.str():
-            return InstanceIdInUseError(membership.group, membership.instance_id, error.str())
+            return InstanceIdInUseError(
+                membership.group, membership.instance_id, _ID_TAKEN[membership.protocol]
+            )
         if is_forbidden(error):
             is_group = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
             topics = ", ".join(membership.topics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,8 +127,10 @@ def _measured(
     with interrupt_on_sigterm(), session.output.live(measuring) as on_step:
         if isinstance(declared, Worker):
             from headrace.operations.measuring.worker import measure_worker
+            from headrace.workers.tasks.sent_events import event_topics
 
-            return measure_worker(session.settings, declared, options, on_step)
+            sending = replace(declared, event_topics=event_topics(session.project))
+            return measure_worker(session.settings, sending, options, on_step)
         from headrace.operations.measuring.producer import measure_producer
 
         return measure_producer(session.project, declared, options, on_step)

@@ -38,6 +38,7 @@ from headrace.workers.output import MakeOutput, WorkerOutput, output_of
 from headrace.workers.run import source_config
 from headrace.workers.schemas import with_schemas
 from headrace.workers.tasks.function_task import FunctionFactory
+from headrace.workers.tasks.sent_events import encoding
 from headrace.workers.tasks.task import Headers
 from headrace.workers.timing import WorkerTiming
 
@@ -84,7 +85,7 @@ def _counted_output(scratch: str, counted: _Counted) -> MakeOutput:
                 counted.bytes += len(value or b"") + len(key or b"")
             return output.send(scratch, value, key=key, headers=headers)
 
-        return replace(output, send=send)
+        return replace(output, send=encoding(send, worker.event_topics))
 
     return make
 

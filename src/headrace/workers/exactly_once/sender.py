@@ -101,4 +101,4 @@ def _as_bytes(content: Any) -> bytes | None:
         return content.encode()
     if isinstance(content, bytearray | memoryview):
         return bytes(content)
-    raise TypeError(f"{content!r} is neither bytes nor text")
+    raise TypeError(f"an instance of {type(content).__name__} is neither bytes nor text")

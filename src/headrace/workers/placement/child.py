@@ -17,7 +17,7 @@ from headrace.runtime.instance_name import process_name
 from headrace.runtime.logs import Subject, log_to
 from headrace.settings import environment, load_settings
 from headrace.workers import Worker
-from headrace.workers.output import with_spread_topics
+from headrace.workers.output import with_project_topics
 from headrace.workers.placement.distributed_run import is_permanent
 from headrace.workers.placement.processes import ChildFailure
 from headrace.workers.run import WorkerRunOptions, worker_run
@@ -65,7 +65,7 @@ def run_child(
             subject=Subject("worker", name),
         )
         project = load_project(settings)
-        worker = with_spread_topics(project.declared(Worker)[name], project)
+        worker = with_project_topics(project.declared(Worker)[name], project)
         run = worker_run(settings, worker, options)
         # A supervisor may send SIGTERM to every process of the service, not to the parent alone.
         signal.signal(signal.SIGTERM, lambda *_: run.stop())

@@ -114,7 +114,7 @@ class Send(Protocol):
     def __call__(
         self,
         topic: str,
-        value: bytes | None,
+        value: Any,
         *,
         key: bytes | None = None,
         headers: Headers = (),
@@ -122,12 +122,19 @@ class Send(Protocol):
     ) -> Awaitable[None]:
         """Takes effect at once; the key decides where ``partition`` is -1.
 
+        The value is bytes, a text, or None, which deletes the key in a compacted topic; or an event
+        of a topic of the project with an event class and the format ``Json()``: an instance of the
+        class, or any object or mapping with its fields, as :class:`headrace.EventProducer` takes
+        it. It is written as JSON, and has the key that the topic declares unless ``key`` is there.
+
         Of a topic of the project that declares ``ByAccount(lead=...)``, account and event time
         decide, as with `headrace ingest`: see docs/reference/partitioning.md.
 
         Raises:
             SpreadsUnknownError: if it is not known which spreads count for the event.
             RecordRejectedError: if such a topic's record has no account or event time.
+            EventRejectedError: if an event does not fit its topic.
+            TypeError: if nothing says how the value is written.
         """
 
 

@@ -26,7 +26,8 @@ from headrace.errors import (
     TopicMissingError,
 )
 from headrace.events.avro.values import avro_schema
-from headrace.ingest.producing.event_producer import EventProducer, TopicCheck, event_text
+from headrace.events.parsing.event_json import event_text
+from headrace.ingest.producing.event_producer import EventProducer, TopicCheck
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.read.cluster import KafkaCluster
 from headrace.model import (

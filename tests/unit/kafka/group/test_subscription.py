@@ -97,6 +97,21 @@ def test_an_instance_id_that_another_member_took_is_named(first):
         member.take(10, 0.1)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "reason"),
+    [
+        ("classic", "the brokers have given it to an instance that joined later"),
+        ("consumer", "the brokers still count a member with it"),
+    ],
+)
+def test_whose_the_instance_id_is_depends_on_the_protocol(protocol, reason):
+    """The client's own text, which says it twice, is not shown."""
+    member = member_with(Records(refuse), instance_id="web-0", protocol=protocol)
+    with pytest.raises(InstanceIdInUseError) as refused:
+        member.take(10, 0.1)
+    assert f": {reason}. Give each instance its own id." in str(refused.value)
+
+
 def test_records_of_a_partition_that_moves_while_they_are_taken_are_left_to_its_next_member():
     consumer = Records(Record(0, 7), Record(1, 3), lambda: revoke(0), Record(1, 4))
     member = member_with(consumer)
