@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -44,6 +45,15 @@ def live_figures(text: Callable[[Shown], str]) -> Live[Callable[[Shown], None]]:
     return Live(on_screen, in_json)
 
 
+def remark_names(statuses: Sequence[InstanceStatus]) -> list[str]:
+    """Returns what remarks begin with: the name, and the instance where a name has several."""
+    names = Counter(status.name for status in statuses)
+    return [
+        status.name if names[status.name] == 1 else f"{status.name} ({status.instance})"
+        for status in statuses
+    ]
+
+
 def instances(
     statuses: Sequence[Status],
     columns: Mapping[str, str],
@@ -63,7 +73,7 @@ def instances(
     titles = (title or statuses[0].kind, "instance", "state", *columns)
     shown = table(*titles, right=tuple(range(3, len(titles))))
     lines: list[tuple[str, str]] = []
-    for status in statuses:
+    for name, status in zip(remark_names(statuses), statuses, strict=True):
         names = (status.name, status.instance, str(status.state))
         figures = (f"{getattr(status, figure):,}" for figure in columns.values())
         shown.add_row(*map(escape, names), *figures)
@@ -74,5 +84,5 @@ def instances(
             if (count := getattr(status, metric.name))
         )
         said = filter(None, (status.reason, *remarks(status), counts))
-        lines += ((status.name, remark) for remark in said)
+        lines += ((name, remark) for remark in said)
     return with_remarks(shown, lines)

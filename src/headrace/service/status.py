@@ -175,6 +175,10 @@ class InstanceStatus(ServiceStatus):
         if self.has_ended or time.time() - self.updated_ms / 1000 < STALE_AFTER_SECONDS:
             return self
         reason = f"no heartbeat for {STALE_AFTER_SECONDS:.0f} s; the process may have been killed"
+        return self.killed(reason)
+
+    def killed(self, reason: str) -> Self:
+        """Returns the status of an instance that is taken for dead, as it wrote nothing of it."""
         return replace(self, state=State.FAILED, reason=reason)
 
     def to_file(self) -> dict[str, Any]:
@@ -192,7 +196,7 @@ class InstanceStatus(ServiceStatus):
         if not writer.has_ended():
             return status
         reason = f"its process {writer.process.pid} has died: it was killed, or has crashed"
-        return replace(status, state=State.FAILED, reason=reason)
+        return status.killed(reason)
 
 
 Status = TypeVar("Status", bound=ServiceStatus)

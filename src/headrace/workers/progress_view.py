@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from headrace.cli.screen import LINE_SECONDS, with_remarks
+from headrace.cli.service_progress import remark_names
 
 if TYPE_CHECKING:
     from headrace.workers.monitoring.progress import Observe
@@ -47,7 +48,8 @@ def summary(workers: Sequence[WorkerStatus], rate: float | None = None) -> Group
         cells = [escape(progress.name), escape(progress.instance), f"[{colour}]{progress.state}"]
         cells += [f"{getattr(progress, name):,}" for _, name in _FIGURES]
         table.add_row(*cells, *_lag(progress), *([] if rate is None else [f"{rate:,.0f}"]))
-    remarks = ((progress.name, note) for progress in workers for note in notes(progress))
+    named = zip(remark_names(workers), workers, strict=True)
+    remarks = ((name, note) for name, progress in named for note in notes(progress))
     return with_remarks(table, remarks)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
@@ -249,6 +249,12 @@ class WorkerStatus(InstanceStatus):
                     yield place | {"reason": str(reason)}, reason in partition.paused
             else:
                 yield place, getattr(partition, metric)
+
+    def killed(self, reason: str) -> Self:
+        """Returns the status with what it has done, and without what it had: others have that."""
+        had = [metric.name for metric in self.metrics if not metric.is_counter]
+        nothing: dict[str, Any] = {own.name: own.default for own in fields(self) if own.name in had}
+        return replace(super().killed(reason), paused_partitions={}, **nothing)
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values by name, without partitions."""

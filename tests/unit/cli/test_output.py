@@ -69,7 +69,7 @@ LETTER = StoredDeadLetter(
 STATUS = CheckpointStatus(
     "/lake/_headrace/c/1", 1, "", True, (PartitionPositions("clicks/0", 7, None, 0, 9),)
 )
-COUNTS = TopicDeadLetters("clicks", 3, 2, {"not-json": 3}, {"p": 3}, 1_700_000_060_000)
+COUNTS = TopicDeadLetters("clicks", 3, 2, 1, {"not-json": 3}, {"p": 3}, 1_700_000_060_000)
 LOAD = TopicLoad(Fraction(10), Fraction(100), timedelta(days=1))
 MEASURED = Measurement(
     "topic [clicks]",
@@ -330,7 +330,7 @@ def test_names_and_reasons_of_dead_letters_may_be_any_text(text, capsys):
     stored = StoredDeadLetter(letter, text, "1", "", 0, (TopicPartition("t.dead", 0), 0), 0)
     ConsoleOutput().show(DeadLetterList((stored,)))
     ConsoleOutput().show(DeadLetterContents((stored,)))
-    ConsoleOutput().show(DeadLetterCounts((TopicDeadLetters(text, 1, 1, {text: 1}, {}, 0),)))
+    ConsoleOutput().show(DeadLetterCounts((TopicDeadLetters(text, 1, 1, 1, {text: 1}, {}, 0),)))
     shown = capsys.readouterr().out
     assert all(character.isprintable() or character == "\n" for character in shown)
     printed = text if text.isprintable() else text.encode("unicode_escape").decode()
@@ -387,3 +387,9 @@ def test_in_a_file_no_line_of_a_table_ends_with_the_spaces_that_fill_its_columns
     assert [line.split() for line in lines[2:]] == [["x", "short"], ["views"]]
     assert lines == [line.rstrip() for line in lines]
     assert lines[2].startswith("     x")
+
+
+def test_dead_letters_that_belong_to_no_record_are_counted_apart(capsys):
+    ConsoleOutput().show(DeadLetterCounts((COUNTS, replace(COUNTS, topic="b", without_record=0))))
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "clicks: 1 belong to no record, and can't be replayed"

@@ -17,7 +17,7 @@ def pipeline_progress(
 ) -> list[PipelineStatus]:
     """Returns what every pipeline wrote last, by name. Connects to nothing.
 
-    A pipeline whose driver was killed is shown as stopped. One that is missing in ``declared``
+    A pipeline whose driver was killed has failed. One that is missing in ``declared``
     has that as its reason; without ``declared``, it is not known which pipelines are declared.
     """
     # The system frees the lock of a driver that is killed, which wrote nothing of its end.
@@ -26,7 +26,7 @@ def pipeline_progress(
     written = [
         progress
         if progress.has_ended or CheckpointLock(locks, progress.name).holder_lives()
-        else replace(progress, state=State.STOPPED, reason=killed)
+        else replace(progress, state=State.FAILED, reason=killed)
         for progress in StatusFolder(settings.state, PipelineStatus).read()
     ]
     undeclared = "no longer declared; to forget it, delete .headrace/status/{}.json"

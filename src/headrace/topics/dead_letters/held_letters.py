@@ -33,6 +33,7 @@ class TopicDeadLetters:
         topic: the origin topic.
         count: how many there are.
         waiting: of those, how many are of records that were not replayed yet.
+        without_record: of those, how many are of rows or lines, which no replay sends.
         reasons: how many by reason code.
         pipelines: how many by the pipeline that wrote them.
         latest_ms: when the last was written, milliseconds since 1970; -1 when there is none.
@@ -41,6 +42,7 @@ class TopicDeadLetters:
     topic: str
     count: int
     waiting: int
+    without_record: int
     reasons: Mapping[str, int]
     pipelines: Mapping[str, int]
     latest_ms: int
@@ -90,6 +92,7 @@ def summarize(config: ClientConfig, topic: str, only: DeadLetterFilter) -> Topic
         topic,
         len(dead_letters),
         len(of_records) - len(replayed(config, topic, of_records)),
+        len(dead_letters) - len(of_records),
         dict(Counter(stored.letter.reason for stored in dead_letters).most_common()),
         dict(Counter(stored.pipeline for stored in dead_letters).most_common()),
         max((stored.written_ms for stored in dead_letters), default=-1),

@@ -79,6 +79,12 @@ def _counts(result: DeadLetterCounts, screen: Screen) -> None:
         cells = (counts.topic, str(counts.count), str(counts.waiting), reasons)
         topics.add_row(*map(safe, cells), time_text(counts.latest_ms))
     screen.out.print(topics)
+    for counts in result.topics:
+        if counts.without_record:
+            screen.line(
+                f"{safe(counts.topic)}: {counts.without_record} belong to no record, and can't be "
+                "replayed"
+            )
 
 
 @view.register

@@ -33,7 +33,7 @@ def write(settings: Settings, state: State) -> None:
     folder.write(PipelineStatus("p", state, rows_in=5))
 
 
-def test_a_pipeline_whose_driver_was_killed_is_shown_as_stopped(settings):
+def test_a_pipeline_whose_driver_was_killed_has_failed(settings):
     write(settings, State.RUNNING)
     folder = lock_folder(settings.state, settings.lake)
     script = (
@@ -44,7 +44,7 @@ def test_a_pipeline_whose_driver_was_killed_is_shown_as_stopped(settings):
     )
     subprocess.run([sys.executable, "-c", script], check=False)
     [found] = pipeline_progress(settings)
-    assert (found.state, found.rows_in) == (State.STOPPED, 5)
+    assert (found.state, found.rows_in) == (State.FAILED, 5)
     assert "driver has died" in found.reason
 
 

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.markup import escape
 
 from headrace.cli.screen import safe, table, with_remarks
-from headrace.cli.service_progress import live_figures
+from headrace.cli.service_progress import live_figures, remark_names
 from headrace.events.times import time_of
 from headrace.service.status import State
 
@@ -26,7 +26,8 @@ def summary(statuses: Sequence[QueryInstanceStatus]) -> Group:
         figures = (status.records, status.results, status.windows, status.late_events)
         names = (status.name, status.instance, str(status.state), numbers_text(status.owned))
         instances.add_row(*map(escape, names), *(f"{figure:,}" for figure in figures))
-    remarks = ((status.name, reason) for status in statuses for reason in _reasons(status))
+    named = zip(remark_names(statuses), statuses, strict=True)
+    remarks = ((name, reason) for name, status in named for reason in _reasons(status))
     return with_remarks(instances, remarks, safe)
 
 
