@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -129,6 +129,11 @@ class WorkerInstance:
         return self._running.counts if self._running else Counter()
 
     @property
+    def sent_to(self) -> Collection[str]:
+        """The topics that its tasks have sent to."""
+        return self._running.sent_to if self._running else ()
+
+    @property
     def reference_figures(self) -> dict[str, Any]:
         """The figures of its references, by the names of :class:`WorkerStatus`."""
         return self._references.figures() if self._references else {}
@@ -206,6 +211,11 @@ class RunningInstance:
         if references is not None:
             references.subscribe(self._fail)
             self._run_in_background(references.watch())
+
+    @property
+    def sent_to(self) -> Collection[str]:
+        """The topics that its tasks have sent to."""
+        return self._output.sent_to
 
     def stop(self) -> None:
         """Ends the instance; may be called from any thread."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.kafka.client.clients import ClientConfig
@@ -41,6 +41,7 @@ class WorkerOutput:
         consumer: makes a member of a group, which commits what is done.
         close: waits for what was sent, for so many seconds, before the last commit.
         places: of what tasks send to topics that take spreads; None: the project has none.
+        sent_to: names of topics that tasks have sent to.
     """
 
     send: Send
@@ -49,6 +50,7 @@ class WorkerOutput:
     consumer: Callable[[Membership, LaneContext, PartitionSet], GroupConsumer]
     close: Callable[[float], Awaitable[None]]
     places: SpreadPlaces | None = None
+    sent_to: set[str] = field(default_factory=set)
 
 
 MakeOutput: TypeAlias = Callable[[Worker, ClientConfig, ClientConfig, WorkerTiming], WorkerOutput]
@@ -72,11 +74,12 @@ def output_of(
         else _at_least_once(worker, config, source, timing)
     )
     if worker.spread_topics is None:
-        return replace(output, send=encoding(output.send, worker.event_topics))
+        send = encoding(output.send, worker.event_topics, output.sent_to)
+        return replace(output, send=send)
     from headrace.topics.spreads.placing import SpreadPlaces
 
     places = SpreadPlaces(worker.spread_topics, config)
-    send = encoding(placing(output.send, places), worker.event_topics)
+    send = encoding(placing(output.send, places), worker.event_topics, output.sent_to)
     return replace(output, send=send, places=places)
 
 

@@ -55,8 +55,10 @@ def source_config(settings: Settings, worker: Worker) -> ClientConfig:
 class _WorkerService:
     """An instance with an event loop of its own, on which the monitor measures it."""
 
-    def __init__(self, instance: WorkerInstance, name: str, config: ClientConfig) -> None:
-        self._instance, self._name, self._config = instance, name, config
+    def __init__(
+        self, instance: WorkerInstance, name: str, source: ClientConfig, own: ClientConfig
+    ) -> None:
+        self._instance, self._name, self._source, self._own = instance, name, source, own
         self._progress = WorkerStatus(instance.worker.name, instance=name)
 
     def stop(self) -> None:
@@ -70,7 +72,7 @@ class _WorkerService:
             self._progress = progress
             observe(progress)
 
-        monitor = ProgressMonitor(self._instance, self._name, self._config, seen)
+        monitor = ProgressMonitor(self._instance, self._name, self._source, seen, self._own)
         uvloop.run(monitor.run_instance())
 
 
@@ -90,7 +92,7 @@ def worker_run(
     )
     worker = with_schemas(worker, settings)
     instance = WorkerInstance(worker, config, source=source, membership=membership)
-    service = _WorkerService(instance, options.instance_id or process_name(), source)
+    service = _WorkerService(instance, options.instance_id or process_name(), source, config)
     return ServiceRun(service, StatusFolder(settings.state, WorkerStatus), options)
 
 

@@ -12,10 +12,12 @@ from headrace.service.status import State
 from headrace.workers.instance import WorkerInstance
 from headrace.workers.monitoring.lag import EndOffsets
 from headrace.workers.monitoring.progress import Observe, measure, measure_partitions
+from headrace.workers.monitoring.waiting import WaitReason
 
 _LOG = logging.getLogger("headrace.workers")
 POLL_INTERVAL_SECONDS = 1.0
 _ENDS_EVERY_SECONDS = 3.0  # each time is a request to every leader
+_WHY_AFTER_SECONDS = 3.0  # most groups have given partitions to a new member by then
 
 
 class ProgressMonitor:
@@ -26,15 +28,24 @@ class ProgressMonitor:
         name: of the instance.
         config: of its cluster, which is asked where partitions end.
         observe: called with the progress; it must not block for long.
+        own: of the cluster that its tasks send to; by default the same one.
     """
 
     def __init__(
-        self, instance: WorkerInstance, name: str, config: ClientConfig, observe: Observe
+        self,
+        instance: WorkerInstance,
+        name: str,
+        config: ClientConfig,
+        observe: Observe,
+        own: ClientConfig | None = None,
     ) -> None:
         self._instance, self._name, self._observe = instance, name, observe
         self._ends = EndOffsets(config)
         self._refreshing: asyncio.Task[None] | None = None
         self._ask_at = 0.0
+        self._waits = WaitReason(instance.worker.consumer_group, name, config, own or config)
+        self._asking: asyncio.Task[None] | None = None
+        self._ask_why_at = 0.0
 
     async def run_instance(self) -> None:
         """Runs the instance, and reports its end too; a failure to report does not end it.
@@ -54,6 +65,7 @@ class ProgressMonitor:
     async def _watch(self) -> None:
         while True:
             self._try(self._refresh_ends)
+            self._try(self._refresh_waits)
             self._try(self._report)
             await asyncio.sleep(POLL_INTERVAL_SECONDS)
 
@@ -69,7 +81,7 @@ class ProgressMonitor:
         now = asyncio.get_running_loop().time()
         progress = measure(self._instance, self._name, partitions, now)
         if not progress.reason and not progress.has_ended:
-            progress = replace(progress, reason=self._ends.reason)
+            progress = replace(progress, reason=self._ends.reason or self._waits.reason)
         self._observe(progress)
 
     def _refresh_ends(self) -> None:
@@ -86,3 +98,20 @@ class ProgressMonitor:
             if assigned.times.at(assigned.committable) < 0
         }
         self._refreshing = asyncio.create_task(self._ends.refresh(unread, set(assignments)))
+
+    def _refresh_waits(self) -> None:
+        """Asks why nothing is done, unless it is known, or the last request is not answered yet."""
+        instance, now = self._instance, asyncio.get_running_loop().time()
+        if instance.state is not State.RUNNING:
+            self._waits.reason = ""
+            self._ask_why_at = now + _WHY_AFTER_SECONDS
+            return
+        if now < self._ask_why_at or (self._asking is not None and not self._asking.done()):
+            return
+        sent_to, has_partitions = instance.sent_to, bool(instance.assignments)
+        if self._waits.is_settled(sent_to, has_partitions=has_partitions):
+            self._waits.reason = ""
+            return
+        self._ask_why_at = now + _WHY_AFTER_SECONDS
+        asking = self._waits.refresh(sent_to, has_partitions=has_partitions)
+        self._asking = asyncio.create_task(asking)

@@ -80,7 +80,8 @@ class DistributedRun:
         )
         reporter = ProgressReporter(self.config, self.run)
         try:
-            uvloop.run(ProgressMonitor(instance, name, source, reporter.report).run_instance())
+            monitor = ProgressMonitor(instance, name, source, reporter.report, self.config)
+            uvloop.run(monitor.run_instance())
         except Exception as error:
             if is_permanent(self.worker, error):
                 # Every instance would meet the failure, and Spark would keep restarting them.

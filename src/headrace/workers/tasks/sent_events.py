@@ -34,13 +34,19 @@ def event_topics(project: LoadedProject) -> tuple[Topic, ...]:
     return tuple(project.topics.values())
 
 
-def encoding(send: Send, topics: Collection[Topic]) -> Send:
+def encoding(send: Send, topics: Collection[Topic], sent_to: set[str] | None = None) -> Send:
     """Returns what sends events as the declaration of their topic says, and other values as before.
 
     An event has the key that its topic declares, unless one is named.
+
+    Args:
+        send: sends values.
+        topics: those whose events are known.
+        sent_to: gets the names of topics that something is sent to.
     """
     declared = {topic.name: topic for topic in topics}
     events: dict[str, _SentEvents] = {}
+    names: set[str] = set() if sent_to is None else sent_to
 
     def encoded(
         topic: str,
@@ -50,6 +56,8 @@ def encoding(send: Send, topics: Collection[Topic]) -> Send:
         headers: Headers = (),
         partition: int = -1,
     ) -> Awaitable[None]:
+        if topic not in names and is_a(topic, str):
+            names.add(topic)
         if not isinstance(value, _VALUES):
             if topic not in events:
                 events[topic] = _sent_events(topic, declared.get(topic), value)
