@@ -20,7 +20,7 @@ import click
 from headrace.errors import HeadraceError, Problem, ProjectError
 from headrace.runtime.extras import require_extra
 from headrace.runtime.logs import Subject, log_to
-from headrace.settings import PROJECT_FILE, Settings, environment, find_project, load_settings
+from headrace.settings import PROJECT_FILE, Settings, environment, find_project, read_settings
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
@@ -79,6 +79,13 @@ class Session:
     @cached_property
     def settings(self) -> Settings:
         """Returns the settings of the project. Raises ProjectError."""
+        settings, problems = self._read
+        if problems:
+            raise ProjectError(problems)
+        return settings
+
+    @cached_property
+    def _read(self) -> tuple[Settings, list[Problem]]:
         folder = self.folder or find_project(Path.cwd())
         if folder is None:
             where = str(Path.cwd() / PROJECT_FILE)
@@ -86,13 +93,16 @@ class Session:
             raise ProjectError(
                 [Problem(where, 1, "no project here or in any folder above", remedy)]
             )
-        return load_settings(folder, environment())
+        return read_settings(folder, environment())
 
     @cached_property
     def project(self) -> LoadedProject:
         """Returns the declarations of the project. Raises ProjectError."""
-        from headrace.project.check import load_project
+        from headrace.project.check import load_project, name_problems
 
+        settings, problems = self._read
+        if problems:
+            raise ProjectError([*problems, *name_problems(settings)])
         return load_project(self.settings)
 
     def declared(self, type_: type[Value], *names: str) -> list[Value]:

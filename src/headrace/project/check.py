@@ -75,6 +75,18 @@ def load_project(settings: Settings) -> LoadedProject:
     return LoadedProject(settings, values, (*settings.unset, *warnings))
 
 
+def name_problems(settings: Settings) -> list[Problem]:
+    """Returns what is wrong with the names in settings that have other problems.
+
+    The modules are imported for it. What declarations lack may be what those settings say wrongly,
+    so nothing else is checked.
+    """
+    if not settings.clients or not settings.modules:
+        return []
+    declarations, problems = find_declarations(settings)
+    return problems or [*_clients_of_nothing(declarations, settings)]
+
+
 def _problem(declaration: Declaration[Any], fault: Fault) -> Problem:
     value, file, line = declaration.value, declaration.file, declaration.line
     if fault.field and isinstance(value, Topic) and isinstance(value.event, type):

@@ -8,6 +8,7 @@ from headrace.settings.loading import (
     find_project,
     load_settings,
     master_problem,
+    read_settings,
 )
 from headrace.settings.model import (
     ANY_ORIGIN,
@@ -52,4 +53,5 @@ __all__ = [
     "find_project",
     "load_settings",
     "master_problem",
+    "read_settings",
 ]

@@ -88,14 +88,13 @@ class Document:
         """The whole document as a table."""
         return Table(self, (), self.values)
 
-    def finish(self) -> None:
-        """Report keys that nothing asked for, then raise everything found, by line."""
+    def finish(self) -> list[Problem]:
+        """Report keys that nothing asked for; return everything found, by line."""
         for table in self.tables:
             for name in table.unknown():
                 remedy = self._closest(table, name)
                 self.report((*table.path, name), f"unknown key {table.label(name)}", remedy)
-        if self.problems:
-            raise ProjectError(sorted(self.problems, key=lambda problem: problem.line))
+        return sorted(self.problems, key=lambda problem: problem.line)
 
     def _closest(self, table: Table, name: str) -> str:
         close = difflib.get_close_matches(name, table.known, n=1)

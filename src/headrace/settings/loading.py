@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from headrace.errors import Problem, ProjectError
 from headrace.settings.document import Document, Table
 from headrace.settings.ingest import PASSWORD, ingest_settings
 from headrace.settings.kafka import kafka_settings
@@ -56,6 +57,20 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
     Raises:
         ProjectError: every problem in the file, each with its line.
     """
+    settings, problems = read_settings(folder, environ)
+    if problems:
+        raise ProjectError(problems)
+    return settings
+
+
+def read_settings(folder: Path, environ: Mapping[str, str]) -> tuple[Settings, list[Problem]]:
+    """Returns the settings as far as they can be read, and every problem in the file, by line.
+
+    Nothing may run with settings that have problems.
+
+    Raises:
+        ProjectError: if the file is missing, or is not TOML.
+    """
     root = folder.resolve()
     document = Document.read(root / PROJECT_FILE, environ)
     top = document.root()
@@ -88,8 +103,8 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
     )
     _check_folder(document, settings)
     # Last: only now is it known which keys nothing has asked for.
-    document.finish()
-    return replace(settings, unset=tuple(document.unset))
+    problems = document.finish()
+    return replace(settings, unset=tuple(document.unset)), problems
 
 
 def find_project(start: Path) -> Path | None:

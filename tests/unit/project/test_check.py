@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from tests.in_process import invoke
 
 from headrace import Pipeline
 from headrace.errors import ProjectError
@@ -979,3 +980,41 @@ def test_a_worker_has_a_guarantee_where_its_site_gives_it(write, guarantee, site
 def test_apply_creates_no_dead_letters_for_a_worker_that_reads_elsewhere(write, site, topics):
     project = write(SITED.format(site), more="[sites.waw.kafka]\n")
     assert project.dead_lettered.keys() == topics
+
+
+CLIENTS = """
+[project]
+name = "shop"
+modules = {modules}
+[workers.enrch.kafka.producer]
+acks = "1"
+"""
+ENRICH = """
+from headrace import Topic, worker
+
+orders = Topic("orders")
+
+@worker(topic=orders)
+def enrich(order):
+    pass
+"""
+
+
+def checked(folder, modules, flow):
+    (folder / "headrace.toml").write_text(CLIENTS.format(modules=modules))
+    (folder / "flow.py").write_text(flow)
+    return invoke("check", "--project", folder, code=2).output
+
+
+def test_a_name_that_nothing_has_is_shown_together_with_what_it_sets_wrongly(tmp_path):
+    shown = checked(tmp_path, '["flow"]', ENRICH)
+    assert "acks" in shown
+    assert "no worker 'enrch' is declared" in shown
+    assert "did you mean 'enrich'?" in shown
+
+
+@pytest.mark.parametrize(("modules", "flow"), [('"flow"', ENRICH), ('["flow"]', "import nothing_")])
+def test_names_are_not_compared_with_declarations_that_are_not_known(tmp_path, modules, flow):
+    shown = checked(tmp_path, modules, flow)
+    assert "acks" in shown
+    assert "enrch" not in shown.replace("workers.enrch.kafka", "")
