@@ -56,7 +56,7 @@ def test_a_report_that_fails_is_followed_by_the_next_one(monkeypatch, caplog):
 def reported(monkeypatch, awaited, **instance):
     """Returns the reason of the first report that has one, or of the third."""
     monkeypatch.setattr(progress_monitor, "POLL_INTERVAL_SECONDS", 0.01)
-    monkeypatch.setattr(progress_monitor, "_WHY_AFTER_SECONDS", 0.01)
+    monkeypatch.setattr(progress_monitor, "WHY_AFTER_SECONDS", 0.01)
     reasons = []
 
     async def run():

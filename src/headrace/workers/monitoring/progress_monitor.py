@@ -17,7 +17,7 @@ from headrace.workers.monitoring.waiting import WaitReason
 _LOG = logging.getLogger("headrace.workers")
 POLL_INTERVAL_SECONDS = 1.0
 _ENDS_EVERY_SECONDS = 3.0  # each time is a request to every leader
-_WHY_AFTER_SECONDS = 3.0  # most groups have given partitions to a new member by then
+WHY_AFTER_SECONDS = 3.0  # most groups have given partitions to a new member by then
 
 
 class ProgressMonitor:
@@ -104,7 +104,7 @@ class ProgressMonitor:
         instance, now = self._instance, asyncio.get_running_loop().time()
         if instance.state is not State.RUNNING:
             self._waits.reason = ""
-            self._ask_why_at = now + _WHY_AFTER_SECONDS
+            self._ask_why_at = now + WHY_AFTER_SECONDS
             return
         if now < self._ask_why_at or (self._asking is not None and not self._asking.done()):
             return
@@ -112,6 +112,6 @@ class ProgressMonitor:
         if self._waits.is_settled(sent_to, has_partitions=has_partitions):
             self._waits.reason = ""
             return
-        self._ask_why_at = now + _WHY_AFTER_SECONDS
+        self._ask_why_at = now + WHY_AFTER_SECONDS
         asking = self._waits.refresh(sent_to, has_partitions=has_partitions)
         self._asking = asyncio.create_task(asking)
