@@ -41,7 +41,12 @@ def accepted_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Dotted path of every key that headrace.toml may hold."""
     read: list[Document] = []
     finish = Document.finish
-    monkeypatch.setattr(Document, "finish", lambda self: (read.append(self), finish(self)))
+
+    def finish_read(document: Document) -> list[errors.Problem]:
+        read.append(document)
+        return finish(document)
+
+    monkeypatch.setattr(Document, "finish", finish_read)
     (tmp_path / "headrace.toml").write_text('[project]\nname = "any"\nmodules = ["any"]\n')
     load_settings(tmp_path, {})
     (document,) = read

@@ -179,6 +179,7 @@ def test_a_refused_change_is_exit_code_three(at, monkeypatch):
     )
     brokers = Brokers(1, {"auto.create.topics.enable": "true"})
     monkeypatch.setattr("headrace.operations.planning.plan.describe_brokers", lambda _: brokers)
+    monkeypatch.setattr("headrace.operations.planning.plan.drivers_of", lambda *_: {})
     found = answer("plan", *at, code=3)
     assert "auto.create.topics.enable" in found["warnings"][0]["message"]
     assert [one["action"] for one in found["changes"]] == ["refused", "create"]
