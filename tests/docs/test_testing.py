@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 _PAGE = "docs/testing.md"
+_WORKER = re.compile(r'"""(\w+\.py): ')
 _FILE = re.compile(r'"""(test_\w+\.py): ')
 
 
 def test_the_tests_of_the_page_pass(blocks: Callable[[str], list], tmp_path: Path) -> None:
-    flow = next(block.text for block in blocks("python") if block.page == "docs/workers.md")
-    (tmp_path / "flow.py").write_text(flow)
+    workers = [block.text for block in blocks("python") if block.page == "docs/workers.md"]
+    for text in workers:
+        if named := _WORKER.match(text):
+            (tmp_path / named[1]).write_text(text)
     shown = [block.text for block in blocks("python") if block.page == _PAGE]
     for text in shown:
         (tmp_path / _FILE.match(text)[1]).write_text(text)

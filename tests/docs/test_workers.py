@@ -17,12 +17,13 @@ import pytest
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, until, wait_for
 
 from headrace import Worker
+from headrace.kafka.admin.topics import Action
 from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.clients import connected_producer
 from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.dead_letters.letters import scan
 from headrace.kafka.table.topic_table import read_table
-from headrace.operations.planning.plan import apply_plan
+from headrace.operations.planning.plan import apply_plan, make_plan
 from headrace.project.check import load_project
 from headrace.project.loaded import LoadedProject
 from headrace.runtime.servers.ports import free_ports
@@ -36,7 +37,7 @@ _PAGE = "docs/workers.md"
 
 @pytest.fixture
 def shown(blocks: Callable[[str], list]) -> list[str]:
-    """The Python blocks: project, lifespan, references, task, pool, program, metrics."""
+    """The Python blocks: project, lifespan, references, state, task, pool, program, metrics."""
     return [one.text for one in blocks("python") if one.page == _PAGE]
 
 
@@ -51,8 +52,8 @@ def project(
         f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
     )
     (tmp_path / "flow.py").write_text(shown[0])
-    program = shown[5].replace("localhost:9092", broker.bootstrap_servers)
-    assert program != shown[5]
+    program = shown[6].replace("localhost:9092", broker.bootstrap_servers)
+    assert program != shown[6]
     (tmp_path / "program.py").write_text(program)
     return load_project(load_settings(tmp_path, {}))
 
@@ -82,13 +83,13 @@ def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
 
 def test_the_task_of_the_page_is_a_task(project: LoadedProject, shown: list[str]) -> None:
     names = {"clicks": project.topics["clicks"], "connect": None}
-    exec(shown[3], names)
+    exec(shown[4], names)
     assert names["worker"].task().process
 
 
 def test_the_functions_with_a_lifespan_of_the_page_are_workers(shown: list[str]) -> None:
     names: dict[str, Any] = {}
-    for block in (shown[0], shown[1], shown[4]):
+    for block in (shown[0], shown[1], shown[5]):
         exec(block, names)
     for name in ("look_up", "rank"):
         assert list(worker_faults(names[name])) == []
@@ -135,6 +136,42 @@ def test_the_commands_beside_it_give_an_account_the_key_by_which_it_is_found(
     assert read_table(client, "accounts") == {b"ann": b'{"customer": "ann", "plan": "gold"}'}
 
 
+@pytest.fixture
+def visits(
+    shown: list[str], broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> LoadedProject:
+    """The block with a state as a project on the shared broker."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "headrace.toml").write_text(
+        '[project]\nname = "site"\nmodules = ["visits"]\n'
+        f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
+    )
+    (tmp_path / "visits.py").write_text(shown[3])
+    return load_project(load_settings(tmp_path, {}))
+
+
+def test_the_worker_with_state_of_the_page_counts_visits(visits: LoadedProject) -> None:
+    with WorkerBench(visits.declared(Worker)["count"]) as bench:
+        bench.feed({"user": "ann", "page": "/"}, {"user": "ann", "page": "/prices"})
+    assert [json.loads(record.value) for record in bench.sent] == [
+        {"user": "ann", "page": "/", "number": 1, "from": ""},
+        {"user": "ann", "page": "/prices", "number": 2, "from": "/"},
+    ]
+
+
+def test_apply_makes_the_topic_of_the_state_and_adds_no_partitions(visits: LoadedProject) -> None:
+    made = {change.topic: change for change in apply_plan(visits).changes}
+    state = made["headrace.count.state"]
+    assert (state.action, state.partitions) == (Action.CREATE, 4)
+    assert state.config["cleanup.policy"] == "compact"
+    grown = visits.settings.root / "visits.py"
+    grown.write_text(grown.read_text().replace('key="user", partitions=4', "partitions=8"))
+    sys.modules.pop("visits", None)
+    refused = make_plan(load_project(load_settings(visits.settings.root, {}))).refused
+    assert {change.topic for change in refused} == {"visits", "headrace.count.state"}
+    assert all("keeps a state" in change.detail for change in refused)
+
+
 def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
     project: LoadedProject, shown: list[str], broker
 ) -> None:
@@ -142,7 +179,7 @@ def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
     apply_plan(project)
     [port] = free_ports(1)
     names: dict[str, Callable] = {}
-    exec(shown[6].replace("9400", str(port)), names)
+    exec(shown[7].replace("9400", str(port)), names)
     instance = WorkerInstance(project.declared(Worker)["enrich"], client)
 
     def running() -> bool:

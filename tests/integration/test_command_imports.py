@@ -71,14 +71,14 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
         ("query register --help", set(), 46),
         ("measure --help", set(), 45),
         ("version", {"rich"}, 35),
-        ("check", {"msgspec", "rich"}, 150),
-        ("status", {"msgspec", "rich"} | CLIENT, 206),
+        ("check", {"msgspec", "rich"}, 155),
+        ("status", {"msgspec", "rich"} | CLIENT, 211),
         ("dead-letters list", {"msgspec", "rich"} | CLIENT, 205),
         ("query list", {"msgspec", "rich", "sqlglot"} | CLIENT, 230),
         (
             "query register SELECT_count(*)_FROM_clicks-{}",
             {"datasketches", "msgspec", "numpy", "pyarrow", "rich", "sqlglot"} | CLIENT,
-            250,
+            255,
         ),
     ],
 )

@@ -38,6 +38,7 @@ HeadraceError                         base
 │   ├── RecordsDeletedError
 │   ├── CommittedOffsetError
 │   ├── WorkerTruncatedError
+│   ├── StateRefusedError             the state of a worker is not that at its offsets
 │   ├── TopicChangeRefusedError       a topic can't be changed into another one exactly
 │   ├── CheckpointInUseError          checkpoints
 │   ├── CheckpointLostError
@@ -113,6 +114,7 @@ HeadraceError                         base
 │   ├── LaneEndedError                a subpartition stopped, and nothing had ended it
 │   ├── LifespanEndedError            a worker's lifespan ended while its instance ran
 │   ├── ReferencesTooLargeError       the references of a worker are larger than it allows
+│   ├── StateTooLargeError            the state of an instance is larger than its worker allows
 │   ├── SubpartitionError             the subpartitions of a partition can't be made
 │   ├── PlacedRunError                an instance of a distributed run failed for good
 │   ├── LastCommitError               the last commit of an instance was not confirmed

@@ -214,6 +214,23 @@ class CommittedOffsetError(RefusedError):
 
 
 @dataclass(eq=False)
+class StateRefusedError(RefusedError):
+    """The state of a worker can't be used with the offsets of its group."""
+
+    code = "WORKER_STATE"
+    worker: str
+    topic: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "`headrace workers reset NAME` deletes the state, and builds it again from the records "
+            "that exist."
+        )
+
+
+@dataclass(eq=False)
 class WorkerTruncatedError(RefusedError):
     """The topic was cut before a worker's position: records that it did are no longer in it."""
 

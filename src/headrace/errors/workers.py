@@ -48,6 +48,17 @@ class ReferencesTooLargeError(WorkerError):
         )
 
 
+class StateTooLargeError(WorkerError):
+    """The state of an instance is larger than its worker allows; never retried."""
+
+    def __init__(self, worker: str, topic: str, size: int, max_bytes: int) -> None:
+        self.worker, self.topic, self.size, self.max_bytes = worker, topic, size, max_bytes
+        super().__init__(
+            f"the state of an instance of {worker} ({topic}) has more than {max_bytes} bytes: "
+            f"{size}. Raise its state_bytes, run more instances, or delete keys that are over"
+        )
+
+
 class PlacedRunError(WorkerError):
     """The instances were stopped because one failed."""
 

@@ -17,11 +17,12 @@ from headrace.settings import PROJECT_FILE, Settings
 
 
 def project_topics(project: LoadedProject) -> list[Topic]:
-    """Returns the declared topics, and the dead-letter topics of those that need one."""
+    """Returns the declared topics, those of headrace's own, and the dead-letter topics."""
     # Inside: it imports the client of Kafka, which a check does without.
     from headrace.kafka.admin.topics import with_dead_letters
 
-    return with_dead_letters(project.topics.values(), project.dead_lettered.values())
+    own = {**project.kept, **project.topics}
+    return with_dead_letters(own.values(), project.dead_lettered.values())
 
 
 def load_project(settings: Settings) -> LoadedProject:

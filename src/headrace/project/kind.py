@@ -105,6 +105,8 @@ class Kind(Generic[Value]):
         reports_times: whether its instances report how far the sources of their copies are.
         takes_times: whether its instances read that of the topics that they read.
         dead_lettered: the topics whose records may become dead letters.
+        keeps: topics of its own that `apply` makes: they have a partition for each of the topic
+            that it reads, and what belongs to that.
         statuses: of what runs for the declarations.
     """
 
@@ -127,6 +129,7 @@ class Kind(Generic[Value]):
     reports_times: bool = False
     takes_times: bool = False
     dead_lettered: Callable[[Value], Iterable[Topic]] = _none
+    keeps: Callable[[Value], Iterable[Topic]] = _none
     statuses: Callable[[], Sequence[StatusKind]] = _none
     shown: str = ""
 

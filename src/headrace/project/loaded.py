@@ -52,6 +52,11 @@ class LoadedProject:
             topic.name: topic for kind, value in self.by_kind for topic in kind.dead_lettered(value)
         }
 
+    @property
+    def kept(self) -> dict[str, Topic]:
+        """Topics that `apply` makes beside those that are declared, by name."""
+        return {topic.name: topic for kind, value in self.by_kind for topic in kind.keeps(value)}
+
     def writers(self, topic: str) -> list[tuple[Kind[Any], Any]]:
         """Returns what writes a topic, each with its kind."""
         return [

@@ -7,7 +7,7 @@ import enum
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headrace.kafka.client.clients import producer
 from headrace.kafka.group.start_positions import StartPosition
@@ -199,6 +199,11 @@ class BenchInstance:
         starts = [StartPosition(partition, 0, "", "") for partition in partitions]
         self.assignments.assign(self._worker.consumer_group, starts)
 
+    def state(self) -> dict[bytes, Any]:
+        """Returns the values of the state, by record key."""
+        partitions = (assigned.state for assigned in self.assignments.values())
+        return {key: value for kept in partitions if kept for key, value in kept.decoded().items()}
+
     def refer(self, name: str, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Takes a record of a reference, as its topic would have it."""
         table = self._references.tables[name]
@@ -260,6 +265,8 @@ class BenchInstance:
 
     def _publish(self, _: AssignedPartition, __: Lane, ___: int, sent: CallSends) -> None:
         for record in sent.records:
+            if self.assignments.state is not None and record.topic == self.assignments.state.topic:
+                continue  # of its state, which is in memory
             place = (record.headers, record.partition)
             self._put(SentRecord(record.topic, record.value, record.key, *place))
 

@@ -32,7 +32,7 @@ from headrace.testing.stepped_loop import SteppedLoop
 from headrace.workers.declaration import Worker
 from headrace.workers.references.lookups import EventLookups
 from headrace.workers.tasks.function_task import FunctionFactory
-from headrace.workers.tasks.references import record_key
+from headrace.workers.tasks.references import References, record_key
 from headrace.workers.tasks.task import Headers, WorkerTask
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -205,6 +205,15 @@ class WorkerBench:
         self._check_open()
         self._refer(name, values)
         self._settle()
+
+    @property
+    def state(self) -> References[Any]:
+        """The values of the worker's state, of records that are done, by record key.
+
+        ``bench.state["ann"]``, as those of :class:`~headrace.References`; without the keys that
+        have no value.
+        """
+        return References(self._instance.state())
 
     def _refer(self, name: str, values: Mapping[Any, object]) -> None:
         if name not in self._references:

@@ -2,8 +2,8 @@
 
 The rooms: this folder holds the declaration and the instance that runs it; ``tasks/`` what users
 write and name (tasks, records, policies, partitioners); ``consumer_group/`` reads and commits,
-``references/`` hold what tasks look up, ``lanes/`` process, ``failures/`` end what failed,
-``monitoring/`` measures.
+``references/`` hold what tasks look up, ``state/`` what they keep, ``lanes/`` process,
+``failures/`` end what failed, ``monitoring/`` measures.
 
 More cores are more instances (``placement/``): decision 44. Why tasks share one event loop:
 decision 11; why a send does not stop a lane: decision 16.

@@ -6,6 +6,7 @@ from .monitoring.metrics_server import run_with_metrics
 from .tasks.partitioner import KeyHash, OneToOne, RoundRobin, WorkerPartitioner
 from .tasks.policy import DeadLetters, Retry, RetryTopics, Skip, Stop
 from .tasks.references import References
+from .tasks.state import KeyState
 from .tasks.task import (
     BatchWorkerTask,
     RecordStatusObserver,
@@ -20,6 +21,7 @@ __all__ = [
     "DeadLetters",
     "InvalidRecordError",
     "KeyHash",
+    "KeyState",
     "OneToOne",
     "RecordStatusObserver",
     "References",

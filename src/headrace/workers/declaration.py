@@ -82,6 +82,9 @@ class Worker(DeclaredValue):
         guarantee: what a crash may do to what is sent, dead letters and retry topics included. At
             least once: it may be there twice. Exactly once: readers of committed records see what
             was sent for a record once; see :mod:`headrace.workers.exactly_once`.
+        state: the type of a value that it keeps for each record key, such as a dataclass; ``None``:
+            it keeps none. Only exactly once; see :mod:`headrace.workers.state`.
+        state_bytes: of keys and values of the state of one instance. More ends the instance.
         lookups: set by headrace where the worker runs.
         spread_topics: set by headrace where the worker runs: topics of the project that place what
             is sent to them by account, as `headrace topics spread` has applied.
@@ -111,6 +114,8 @@ class Worker(DeclaredValue):
     reference_bytes: int = 64 * 1024 * 1024
     site: str = ""
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    state: Any = None
+    state_bytes: int = 256 * 1024 * 1024
     lookups: EventLookups | None = field(default=None, repr=False, compare=False)
     spread_topics: SpreadTopics | None = field(default=None, repr=False, compare=False)
     event_topics: tuple[Topic, ...] = field(default=(), repr=False, compare=False)
@@ -129,6 +134,11 @@ class Worker(DeclaredValue):
     def is_exactly_once(self) -> bool:
         """Whether what is sent and the offsets of its records are committed in one transaction."""
         return self.guarantee is Guarantee.EXACTLY_ONCE
+
+    @property
+    def state_topic(self) -> str:
+        """The name of the topic that has its state, if it keeps one."""
+        return f"{self.consumer_group}.state"
 
     @property
     def commit_interval(self) -> timedelta:
@@ -173,6 +183,8 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     reference_bytes: int = Worker.reference_bytes,
     site: str = Worker.site,
     guarantee: Guarantee = Worker.guarantee,
+    state: Any = Worker.state,
+    state_bytes: int = Worker.state_bytes,
 ) -> Callable[[Callable[Arguments, Result]], FunctionWorker[Arguments, Result]]:
     """Makes a function a worker. The function can still be called.
 
@@ -188,7 +200,8 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     the value's bytes where the topic has no event class. A record whose value is no event meets the
     failure policy as an invalid one. ``record`` is the :class:`WorkerRecord`, ``send`` writes to
     Kafka, ``observer`` ends the record, ``shared`` is what ``lifespan`` gives. Names of
-    ``references`` are :class:`References`.
+    ``references`` are :class:`References`. Where the worker declares it, ``state`` is the
+    :class:`KeyState` of the record's key.
 
     Args:
         topic: a topic, or several.
@@ -204,7 +217,9 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
         return FunctionWorker(
             name or function.__name__.replace("_", "-"),
             topic,
-            FunctionFactory(function, topics, references=_names(references)),
+            FunctionFactory(
+                function, topics, references=_names(references), has_state=state is not None
+            ),
             partitioner=by_key if partitioner is None else partitioner,
             on_failure=on_failure,
             processing_timeout=processing_timeout,
@@ -223,6 +238,8 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
             reference_bytes=reference_bytes,
             site=site,
             guarantee=guarantee,
+            state=state,
+            state_bytes=state_bytes,
         )
 
     return declare

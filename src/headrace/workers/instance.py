@@ -34,7 +34,8 @@ from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
 from headrace.workers.output import MakeOutput, output_of
 from headrace.workers.references.followed import FollowedReferences
-from headrace.workers.states import transition
+from headrace.workers.state.restoring import StateRestores
+from headrace.workers.states import PauseReason, transition
 from headrace.workers.tasks.retry_topics import consumed_topics
 from headrace.workers.timing import WorkerTiming
 
@@ -138,6 +139,20 @@ class WorkerInstance:
         """The figures of its references, by the names of :class:`WorkerStatus`."""
         return self._references.figures() if self._references else {}
 
+    @property
+    def state_figures(self) -> dict[str, Any]:
+        """The figures of its state, by the names of :class:`WorkerStatus`."""
+        assignments = self.assignments
+        state = None if assignments is None else assignments.state
+        if assignments is None or state is None:
+            return {}
+        restoring = (PauseReason.RESTORING in own.paused_for for own in assignments.values())
+        return {
+            "state_keys": state.keys,
+            "state_bytes": state.bytes,
+            "state_restoring": sum(restoring),
+        }
+
     def stop(self) -> None:
         """Ends it: what is in process may end. From any thread; harmless when it has ended."""
         self._stop_asked = True
@@ -201,6 +216,10 @@ class RunningInstance:
             timing=timing,
         )
         self.assignments = PartitionSet(self._context)
+        self._restores: StateRestores | None = None
+        if worker.state is not None:
+            self._restores = StateRestores(worker, config, self.assignments, self._fail)
+            self.assignments.restore = self._restores.begin
         self._membership = membership
         self._members: list[GroupConsumer] = []
         self._background_tasks: list[asyncio.Task[None]] = []
@@ -267,6 +286,8 @@ class RunningInstance:
         results = await asyncio.gather(*closing, return_exceptions=True)
         results += await asyncio.gather(self._shared.leave(), return_exceptions=True)
         self._task_threads.shutdown(wait=False)
+        if self._restores is not None:
+            self._restores.close()
         for error in results:
             if error is not None:
                 _LOG.error("%s: %s", self._worker.name, error_message(error))

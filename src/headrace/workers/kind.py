@@ -13,6 +13,7 @@ from headrace.workers.rules import (
     worker_faults,
     worker_type_faults,
 )
+from headrace.workers.state.rules import state_topic
 
 
 def _statuses() -> tuple[StatusKind, ...]:
@@ -27,6 +28,10 @@ def _dead_lettered(worker: Worker) -> Iterable[Topic]:
     return worker.topics if sends_dead_letters(worker) and not worker.site else ()
 
 
+def _keeps(worker: Worker) -> Iterable[Topic]:
+    return () if worker.state is None else (state_topic(worker),)
+
+
 KIND = Kind(
     type=Worker,
     label="worker",
@@ -39,5 +44,6 @@ KIND = Kind(
     reads=lambda worker: worker.topics,
     looks_up=lambda worker: worker.references.values(),
     dead_lettered=_dead_lettered,
+    keeps=_keeps,
     statuses=_statuses,
 )

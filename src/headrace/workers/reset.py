@@ -26,6 +26,7 @@ from headrace.settings import Settings
 from headrace.workers import Worker
 from headrace.workers.lanes.offsets import read_metadata
 from headrace.workers.run import committed_offsets, selected_partitions, source_config, str_of
+from headrace.workers.state.clearing import clear_state
 from headrace.workers.tasks.retry_topics import consumed_topics, topics_read
 
 ResetTo: TypeAlias = Literal["earliest", "latest", "committed"] | datetime
@@ -46,6 +47,7 @@ class Reset:
         begins: offsets at which it starts now.
         repeated: records between the two that will be processed a second time.
         skipped: records between the two that will not be processed.
+        state: the topic whose values of these partitions are deleted; empty: the worker keeps none.
     """
 
     worker: str
@@ -54,6 +56,7 @@ class Reset:
     begins: Mapping[str, int]
     repeated: int
     skipped: int
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def reset(
     only: PartitionSelection = EVERYTHING,
     dry_run: bool,
 ) -> Reset:
-    """Sets the offsets at which ``worker`` starts, in the partitions that ``only`` names.
+    """Sets where ``worker`` starts in the partitions that ``only`` names, and deletes their state.
 
     To the earliest, its retry topics are reset too, unless ``only`` leaves them out. To what
     is committed, only those partitions move whose log was cut before it. To another place, what
@@ -93,10 +96,9 @@ def reset(
         WorkerRunningError: if it has members, in the group of its topics or of its retry topics.
     """
     config, group = source_config(settings, worker), worker.consumer_group
-    own = [topic.name for topic in worker.topics]
     # Numbers without topics are of the worker's topics alone: retry topics may have fewer
     # partitions, and other records at their numbers.
-    required = only.topics or (own if only.numbers else ())
+    required = only.topics or ([topic.name for topic in worker.topics] if only.numbers else ())
     names = required or topics_read(worker)
     partitions = selected_partitions(config, names, required, only.numbers)
     before = committed_offsets(config, worker, partitions)
@@ -119,6 +121,7 @@ def reset(
         # From the earliest record on: what retention has removed is not repeated.
         sum(max(0, before - max(after, earliest)) for before, earliest, after in moves),
         sum(max(0, after - max(before, earliest)) for before, earliest, after in moves),
+        worker.state_topic if worker.state is not None and starts else "",
     )
 
 
@@ -164,10 +167,12 @@ def _refuse_running(config: ClientConfig, worker: Worker) -> None:
 
 
 def _move(config: ClientConfig, worker: Worker, starts: Offsets) -> None:
-    """Commits the offset at which each partition starts.
+    """Commits the offset at which each partition starts, with an empty state.
 
     Of a group without commits, a worker with ``start=Start.LATEST`` would take the ends.
     """
+    if worker.state is not None:
+        clear_state(config, worker.state_topic, (partition.partition for partition in starts))
     for group, topics in consumed_topics(worker).items():
         own = {partition: at for partition, at in starts.items() if partition.topic in topics}
         if own:

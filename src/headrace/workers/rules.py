@@ -25,6 +25,7 @@ from headrace.workers import (
     WorkerTask,
 )
 from headrace.workers.references.rules import reference_faults, reference_type_faults
+from headrace.workers.state.rules import state_faults
 from headrace.workers.tasks.function_task import (
     SHARED,
     FunctionFactory,
@@ -48,6 +49,7 @@ def worker_faults(worker: Worker) -> Iterator[Fault]:
     yield from _config_faults(worker)
     yield from _lifespan_faults(worker)
     yield from reference_faults(worker)
+    yield from state_faults(worker)
 
 
 def site_faults(worker: Worker, settings: Settings) -> Iterator[Fault]:
@@ -129,13 +131,13 @@ def _task_faults(worker: Worker) -> Iterator[Fault]:
 
 def _function_faults(worker: Worker, task: FunctionFactory) -> Iterator[Fault]:
     function = task.function
-    takes = parameters_of(function, task.references)
+    takes = parameters_of(function, task.references, has_state=task.has_state)
     if takes.unknown or not (takes.record or takes.event):
         names = ", ".join(takes.unknown) or "neither the event nor the record"
         yield Fault(
             f"{_label(worker)}: {function.__name__} takes {names}",
             "a worker's function takes the event first, and by these names record, send, observer "
-            "and shared, and its references",
+            "and shared, its references, and state where it declares one",
         )
         return
     yield from _event_faults(worker, function.__name__, takes)

@@ -16,6 +16,7 @@ class PauseReason(enum.StrEnum):
     BUDGET = "budget"
     REQUESTED = "requested"
     TRANSACTION = "transaction"
+    RESTORING = "restoring"
 
 
 class LaneState(enum.StrEnum):

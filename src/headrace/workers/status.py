@@ -30,7 +30,8 @@ class PartitionStatus(Measured):
     partition: int
     paused: tuple[str, ...] = gauge(
         "1 or 0",
-        "its records wait in Kafka, by reason: `lane`, `budget`, `requested` or `transaction`",
+        "its records wait in Kafka, by reason: `lane`, `budget`, `requested`, `transaction` or "
+        "`restoring`",
         "`requested`: an operator paused it (`headrace workers resume`); the others pass",
         default=(),
     )
@@ -230,6 +231,21 @@ class WorkerStatus(InstanceStatus):
         "references",
         "references that can't be read now, or are read again: tasks look up what was read before",
         "above 0 for long: the log names the topic, and why",
+    )
+    state_keys: int = gauge(
+        "keys",
+        "keys that have a value in the state of its partitions",
+        "rising without an end: `state.delete()` is never called for keys that are over",
+    )
+    state_bytes: int = gauge(
+        "bytes",
+        "keys and values of the state of its partitions, as they are in the topic",
+        "close to the worker's `state_bytes`: it ends at that; raise it, or add instances",
+    )
+    state_restoring: int = gauge(
+        "partitions",
+        "partitions whose state is read: none of their records is processed before",
+        "above 0 for long: the log says what it waits for",
     )
     paused_partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     process: str = ""

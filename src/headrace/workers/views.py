@@ -93,6 +93,9 @@ def _reset(result: ResetResult, screen: Screen) -> None:
         f"{escape(reset.worker)} (group {escape(reset.group)}) {verb} there: {reset.repeated:,} "
         f"records are processed again, {reset.skipped:,} are skipped."
     )
+    if reset.state:
+        verb = "would be" if result.dry_run else "is"
+        screen.line(f"The state of these partitions in {escape(reset.state)} {verb} deleted.")
 
 
 @contextmanager

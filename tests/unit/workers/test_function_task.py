@@ -277,6 +277,7 @@ def test_a_factory_is_pickled_without_what_it_made():
     assert copy.topics == (ORDERS,)
     assert copy.__dict__.keys() == {
         "function",
+        "has_state",
         "topics",
         "schemas",
         "protobuf",

@@ -24,6 +24,7 @@ class Instance(SimpleNamespace):
     state, failure, assignments, counts = State.CREATED, None, None, Counter()
     reference_figures: ClassVar = {}
     sent_to = ()
+    state_figures: ClassVar = {}
 
     async def run(self):
         await asyncio.wait_for(self.seen_thrice.wait(), LIMIT_SECONDS)

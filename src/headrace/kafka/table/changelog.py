@@ -63,11 +63,15 @@ def possible_replication(config: ClientConfig) -> int:
 
 
 def write_changelog(
-    config: ClientConfig, name: str, changes: Mapping[bytes, bytes | None]
+    config: ClientConfig,
+    name: str,
+    changes: Mapping[bytes, bytes | None],
+    *,
+    partition: int = -1,
 ) -> list[int]:
     """Writes new values, ``None`` to delete a key; returns their offsets.
 
-    Returns once all in-sync replicas have them.
+    Returns once all in-sync replicas have them. To the partition of each key, or to ``partition``.
 
     Raises:
         AuthorizationError: if an ACL is missing.
@@ -80,7 +84,7 @@ def write_changelog(
 
     sender = connected_producer(config)
     for key, value in changes.items():
-        until_taken(sender.produce, sender.poll, (name, value, key, -1, reported))
+        until_taken(sender.produce, sender.poll, (name, value, key, partition, reported))
     if sender.flush(_SEND_SECONDS) > 0:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its public name
     for failure, _ in reports:

@@ -186,6 +186,7 @@ def make_plan(project: LoadedProject) -> Plan:
         config = broker_config(project.settings)
         live = topic_states(config, [topic.name for topic in topics])
         changes = plan_topics(topics, live, read_keys(project.settings.state))
+        changes = _without_growth(project, changes)
         changes += _query_topic_changes(project, config)
         brokers = describe_brokers(config)
         routes = _with_drivers(routes, drivers_of(config, pipelines))
@@ -229,7 +230,7 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
     topics = project_topics(project)
     names = [topic.name for topic in topics]
     keys = read_keys(project.settings.state)
-    changes = plan_topics(topics, topic_states(config, names), keys)
+    changes = _without_growth(project, plan_topics(topics, topic_states(config, names), keys))
     changes += _query_topic_changes(project, config)
     apply_changes(config, changes)
     refused = {change.topic for change in changes if change.action is Action.REFUSED}
@@ -240,6 +241,27 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
     # Last: a sink that can't be reached leaves topics that producers can write to.
     sinks = apply_sinks(project.settings, project.declared(Pipeline).values())
     return AppliedPlan(tuple(changes), _routes(project), _workers(project), sinks=sinks)
+
+
+def _without_growth(project: LoadedProject, changes: list[TopicChange]) -> list[TopicChange]:
+    """Refuses partitions for topics of workers that keep a state by partition."""
+    keepers = {
+        name: worker
+        for worker in project.declared(Worker).values()
+        if worker.state is not None
+        for name in (*(topic.name for topic in worker.topics), worker.state_topic)
+    }
+    return [
+        TopicChange(
+            change.topic,
+            Action.REFUSED,
+            f"{change.detail}: worker {keepers[change.topic].name!r} keeps a state, and keys would "
+            "move to partitions without theirs; move to a topic with a new name",
+        )
+        if change.action is Action.ADD_PARTITIONS and change.topic in keepers
+        else change
+        for change in changes
+    ]
 
 
 def _query_topic_changes(project: LoadedProject, config: ClientConfig) -> list[TopicChange]:

@@ -23,6 +23,7 @@ from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.offsets import commit_offsets, group_offsets, latest_offsets
 from headrace.model import Start, Topic
 from headrace.workers.declaration import Worker
+from headrace.workers.state.topic_check import check_state_topic
 from headrace.workers.tasks.policy import DeadLetters, RetryTopics, ending
 from headrace.workers.tasks.retry_topics import retry_topics
 from headrace.workers.timing import WorkerTiming
@@ -49,19 +50,24 @@ def ensure_needed_topics(
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
-        TopicMissingError: if a topic, or its dead letters, do not exist.
+        StateRefusedError: if the topic of its state can't have that.
+        TopicMissingError: if a topic, its dead letters or its state do not exist.
         TopicChangeError: if Kafka refuses a retry topic.
     """
     references = [topic.name for topic in worker.references.values()]
     needed = [topic.name for topic in worker.topics]
     if isinstance(ending(worker.on_failure), DeadLetters):
         needed += [topic.dead_letters for topic in worker.topics]
+    if worker.state is not None:
+        needed.append(worker.state_topic)
     poll = timing.needed_topics_seconds
     if own is None or own == config:
         needed += references
     elif references:
         until_known(lambda: describe(own, references), references, KNOWN_WITHIN, poll)
     until_known(lambda: describe(config, needed), needed, KNOWN_WITHIN, poll)
+    if worker.state is not None:
+        check_state_topic(worker, config)
     if worker.start is Start.LATEST:
         begin_at_latest(worker, config)
     retries = retry_topics(worker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -24,6 +25,7 @@ from headrace.kafka.group.commits import OffsetCommit
 from headrace.kafka.group.group_member import NoMemberError
 from headrace.kafka.group.groups import offset_metadata_bytes
 from headrace.kafka.group.subscription import Membership, Taken
+from headrace.kafka.write.record import ProducerRecord, weight_of
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import TopicPartition
 from headrace.workers.consumer_group.group_consumer import LEAVE_SECONDS, GroupConsumer
@@ -37,6 +39,7 @@ from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
+from headrace.workers.state.changelog import position_record
 
 HANDOVER_SECONDS = TRANSACTION_SECONDS / 2
 """Of partitions that go to another instance, no further transaction begins after this time."""
@@ -54,6 +57,22 @@ class _Part:
     assigned: AssignedPartition
     commit: OffsetCommit
     cut: Cut
+
+    @functools.cached_property
+    def position(self) -> tuple[ProducerRecord, ...]:
+        """What says of the state that it is that of the commit; empty: there is no state."""
+        state = self.assigned.state
+        return () if state is None else (position_record(state.topic, self.commit),)
+
+    @property
+    def written(self) -> tuple[ProducerRecord, ...]:
+        """The records of the transaction."""
+        return self.cut.records + self.position
+
+    @property
+    def bytes(self) -> int:
+        """How large the records are, about."""
+        return self.cut.bytes + sum(map(weight_of, self.position))
 
 
 class ExactlyOnceConsumer(GroupConsumer):
@@ -251,7 +270,7 @@ class ExactlyOnceConsumer(GroupConsumer):
             self._note_committable(assigned, is_committable=is_committable)
             if part is not None:
                 parts.append(part)
-                left -= part.cut.bytes
+                left -= part.bytes
         self._turn += any(part.cut.end is not None for part in parts) or left <= 0
         without_epoch = [part.assigned for part in parts if part.commit.epoch < 0]
         if without_epoch and self._ends_request is None:
@@ -285,9 +304,9 @@ class ExactlyOnceConsumer(GroupConsumer):
         Raises:
             HeadraceError: if Kafka refuses a record or a topic.
         """
-        records = [record for part in parts for record in part.cut.records]
+        records = [record for part in parts for record in part.written]
         self._topics = {record.topic for record in records}
-        size, started = sum(part.cut.bytes for part in parts), self._loop.time()
+        size, started = sum(part.bytes for part in parts), self._loop.time()
         offsets = [
             client_partition(commit.partition, commit.offset, commit.metadata, commit.epoch)
             for commit in (part.commit for part in parts)
@@ -370,5 +389,5 @@ class ExactlyOnceConsumer(GroupConsumer):
         for assigned in revoked:
             if left > 0 and (part := self._part(assigned, left)) is not None:
                 parts.append(part)
-                left -= part.cut.bytes
+                left -= part.bytes
         return parts

@@ -27,7 +27,8 @@ from headrace.workers.lanes.offsets import (
     TimestampIndex,
     read_metadata,
 )
-from headrace.workers.states import LaneState
+from headrace.workers.state.values import PartitionState
+from headrace.workers.states import LaneState, PauseReason
 from headrace.workers.tasks.partitioner import WorkerPartitioner
 from headrace.workers.tasks.record import ConsumedRecord
 
@@ -47,6 +48,7 @@ class AssignedPartition:
         times: of the records read.
         committed: the offset that was committed last.
         held: what was sent for records that are done, and waits for a transaction.
+        state: what the worker keeps for the keys of its records; ``None``: it keeps none.
         seen: an offset, and the epoch of a leader that had all before it: the last record's, or
             later the end's; until all is read that was done before a restart, the committed one.
     """
@@ -58,6 +60,7 @@ class AssignedPartition:
         self.full_lanes: set[Lane] = set()
         self.paused_for: set[str] = set()
         self.held = HeldSends()
+        self.state: PartitionState | None = None
         self.times = TimestampIndex()
         self.committed = start.position
         self.is_resumed = bool(start.metadata)
@@ -142,8 +145,11 @@ class AssignedPartition:
 
     @property
     def is_changed(self) -> bool:
-        """Whether something is done that no commit contains yet."""
-        return self._changed
+        """Whether something is done that no commit contains yet.
+
+        Not while its state is restored: that is compared with what was committed before.
+        """
+        return self._changed and PauseReason.RESTORING not in self.paused_for
 
     def reach(self, offset: int) -> None:
         """Notes that the end was reached: no record before ``offset`` will come."""
@@ -152,7 +158,7 @@ class AssignedPartition:
 
     def commit(self, max_bytes: int = METADATA_BYTES) -> OffsetCommit | None:
         """Returns what to commit, with metadata of ``max_bytes``; ``None``: nothing has changed."""
-        if not self._changed:
+        if not self.is_changed:
             return None
         # Cleared before the commit is sent, so that what is done meanwhile counts as a new change;
         # a commit that fails sets it again.
@@ -172,7 +178,7 @@ class AssignedPartition:
         would repeat records whose sends are written. ``None``: they can't say what is done of all,
         and :attr:`is_changed` stays true, or nothing has changed. It stays true with a rest.
         """
-        if not self._changed:
+        if not self.is_changed:
             return None
         while True:
             cut = self.held.cut(max_bytes)

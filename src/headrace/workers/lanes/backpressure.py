@@ -142,6 +142,12 @@ class Backpressure:
         act = self._pause_for if is_now else self._resume_from
         act([assignment], PauseReason.TRANSACTION)
 
+    def set_restoring(self, assignment: AssignedPartition, *, is_now: bool) -> None:
+        """Pauses a partition, and starts none of its records, until its state is restored."""
+        act = self._pause_for if is_now else self._resume_from
+        act([assignment], PauseReason.RESTORING)
+        self._pause_lanes(assignment)
+
     def set_requested(self, partitions: Iterable[TopicPartition]) -> None:
         """Pauses exactly these partitions on request."""
         self._requested = set(partitions)
@@ -151,9 +157,13 @@ class Backpressure:
     def _set_requested(self, assignment: AssignedPartition, *, paused: bool) -> None:
         if paused is (PauseReason.REQUESTED in assignment.paused_for):
             return
-        for lane in assignment.lanes:
-            lane.pause(paused=paused)
         (self._pause_for if paused else self._resume_from)([assignment], PauseReason.REQUESTED)
+        self._pause_lanes(assignment)
+
+    def _pause_lanes(self, assignment: AssignedPartition) -> None:
+        reasons = {PauseReason.REQUESTED, PauseReason.RESTORING}
+        for lane in assignment.lanes:
+            lane.pause(paused=not reasons.isdisjoint(assignment.paused_for))
 
     def _check_budget(self) -> None:
         if self._budget.has_room:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -23,6 +24,7 @@ from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.observed_lane import ObservedLane
 from headrace.workers.lanes.offsets import METADATA_BYTES
+from headrace.workers.state.values import PartitionState, WorkerState
 from headrace.workers.tasks.function_task import is_tombstone
 from headrace.workers.tasks.record import ConsumedRecord
 from headrace.workers.tasks.retry_topics import retry_topics
@@ -37,9 +39,12 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         pauses: those of them that are not read for now.
         publish: called with a lane, the offset of a record that is done (-1: a call of the task's
             own has ended), and what was sent for it; ``None``: producers have written that already.
+        restore: called with a new partition of a worker with state; ``None``: it begins empty.
+        state: of all partitions; ``None``: the worker keeps none.
     """
 
     publish: Callable[[AssignedPartition, Lane, int, CallSends], None] | None = None
+    restore: Callable[[AssignedPartition, StartPosition], None] | None = None
 
     def __init__(self, context: LaneContext) -> None:
         self._worker, self._context = context.worker, context
@@ -48,6 +53,9 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         self._origins = retry_topics(context.worker)
         if context.worker.is_exactly_once:
             self.publish = self.hold
+        self.state: WorkerState | None = None
+        if context.worker.state is not None:
+            self.state = WorkerState(context.worker, context.on_fatal)
         self.metadata_bytes = METADATA_BYTES
         self.blocked = context.blocked
         self.pauses = Pauses()
@@ -82,6 +90,8 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             seen_id = self._topic_ids.setdefault(start.partition.topic, start.topic_id)
             check_topic(group, start, seen_id)
             assignment = AssignedPartition(start, self._worker.partitioner)
+            if self.state is not None:
+                assignment.state = PartitionState(self.state, start.partition.partition)
             try:
                 assignment.lanes = self._new_lanes(assignment)
             except Exception:
@@ -92,6 +102,8 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
                 raise SubpartitionError(message) from error
             self._by_partition[start.partition] = assignment
             self.backpressure.assigned(assignment)
+            if self.restore is not None:
+                self.restore(assignment, start)
 
     async def drain(self, seconds: float) -> None:
         """Ends all lanes. The partitions stay, until their offsets are committed."""
@@ -105,6 +117,8 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         for assigned in revoked:
             del self._by_partition[assigned.partition]
             self.backpressure.revoked(assigned)
+            if assigned.state is not None:
+                assigned.state.drop()
         self._context.failures.on_rebalance(self)
         commits = (assigned.commit(self.metadata_bytes) for assigned in revoked)
         return [commit for commit in commits if commit is not None]
@@ -136,7 +150,10 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         self.backpressure.on_completed(assignment, lane, attempt.weight)
         self._context.counts["processed"] += 1
         if self.publish is not None:
-            self.publish(assignment, lane, attempt.offset, attempt.end_sends())
+            sent = attempt.end_sends()
+            if assignment.state is not None:
+                assignment.state.apply(sent.records)
+            self.publish(assignment, lane, attempt.offset, sent)
         if not attempt.is_given_up:
             self._context.failures.succeeded(attempt)
         if self.blocked.lanes:
@@ -175,6 +192,9 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         task = self._context.make()
         task.send = self._context.send
         bound = bind(task, self._context.threads)
+        if assignment.state is not None:
+            process = assignment.state.kept_by(task, bound.process)
+            bound = dataclasses.replace(bound, process=process)
         kind: Callable[..., Lane] = ObservedLane if bound.is_observed else Lane
         if bound.process_batch is not None:
             kind = functools.partial(BatchLane, process_batch=bound.process_batch)
@@ -185,6 +205,8 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             self._context,
             functools.partial(self.finished, assignment),
         )
+        if assignment.state is not None:
+            lane.max_unconfirmed = 1  # the next record sees what this one has changed
         if self.publish is not None:
             lane.on_own_call = functools.partial(self._own_call_ended, assignment, lane)
         return lane

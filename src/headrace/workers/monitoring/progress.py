@@ -53,9 +53,8 @@ def measure(
         now: the loop's clock.
     """
     failure = instance.failure
-    counts: dict[str, Any] = {
-        name: count for name, count in instance.counts.items() if name in _FIELDS
-    } | instance.reference_figures
+    counted = {name: count for name, count in instance.counts.items() if name in _FIELDS}
+    counts: dict[str, Any] = counted | instance.reference_figures | instance.state_figures
     progress = WorkerStatus(
         instance.worker.name,
         instance.state,

@@ -16,6 +16,8 @@ from headrace.errors import (
     ProcessingFailedError,
     ProcessingTimeoutError,
     ReferencesTooLargeError,
+    StateRefusedError,
+    StateTooLargeError,
     SubpartitionError,
     WorkerTruncatedError,
 )
@@ -38,6 +40,8 @@ _PERMANENT = (
     DeadLetterLimitError,
     ProcessingFailedError,
     ReferencesTooLargeError,
+    StateRefusedError,
+    StateTooLargeError,
     SubpartitionError,
     WorkerTruncatedError,
 )

@@ -59,7 +59,7 @@ def reference_faults(worker: Worker) -> Iterator[Fault]:
 
 def _parameter_faults(worker: Worker, task: FunctionFactory) -> Iterator[Fault]:
     function = task.function.__name__
-    taken = parameters_of(task.function, task.references).references
+    taken = parameters_of(task.function, task.references, has_state=task.has_state).references
     for name, topic in worker.references.items():
         if name not in taken:
             yield Fault(

@@ -22,6 +22,7 @@ Readers: TypeAlias = "Mapping[str, EventReader]"
 """What reads a record's value as an event, by topic; empty for a function without an event."""
 
 RECORD, OBSERVER, SEND, SHARED = "record", "observer", "send", "shared"
+STATE = "state"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Parameters:
         record: name of the parameter for the record; empty: none.
         event: name of the parameter for the event; empty: none.
         annotation: of the event; ``None``: it has none, or it can't be resolved.
-        others: of ``observer``, ``send`` and ``shared``, those that it takes.
+        others: of ``observer``, ``send``, ``shared`` and ``state``, those that it takes.
+        state: annotation of its state; ``None``: it has none.
         references: of the worker, those that it takes, with their annotations.
         unknown: parameters without a default that nothing is known for.
     """
@@ -43,9 +45,12 @@ class Parameters:
     others: frozenset[str]
     references: Mapping[str, Any]
     unknown: tuple[str, ...]
+    state: Any = None
 
 
-def parameters_of(function: Function, references: Collection[str] = ()) -> Parameters:
+def parameters_of(
+    function: Function, references: Collection[str] = (), *, has_state: bool = False
+) -> Parameters:
     """Returns what ``function`` takes.
 
     ``record``, ``observer``, ``send`` and ``shared`` are known by their names, a record also by its
@@ -54,6 +59,7 @@ def parameters_of(function: Function, references: Collection[str] = ()) -> Param
     Args:
         function: the user's.
         references: names of the worker's references.
+        has_state: a parameter ``state`` is the worker's, not an event or a reference.
     """
     hints = _hints(function)
     record = event = ""
@@ -63,7 +69,7 @@ def parameters_of(function: Function, references: Collection[str] = ()) -> Param
         name = parameter.name
         if name == RECORD or hints.get(name) is WorkerRecord:
             record = name
-        elif name in (OBSERVER, SEND, SHARED):
+        elif name in (OBSERVER, SEND, SHARED) or (has_state and name == STATE):
             others.append(name)
         elif name in references:
             taken[name] = hints.get(name)
@@ -73,7 +79,15 @@ def parameters_of(function: Function, references: Collection[str] = ()) -> Param
             event = name
         else:
             unknown.append(name)
-    return Parameters(record, event, hints.get(event), frozenset(others), taken, tuple(unknown))
+    return Parameters(
+        record,
+        event,
+        hints.get(event),
+        frozenset(others),
+        taken,
+        tuple(unknown),
+        hints.get(STATE) if has_state else None,
+    )
 
 
 def _hints(function: Function) -> Mapping[str, Any]:
@@ -137,6 +151,8 @@ class FunctionTask(WorkerTask):
             arguments[self._takes.event] = read(record.value, record.headers)
         for name in self._takes.references:
             arguments[name] = self.references[name]
+        if STATE in self._takes.others:
+            arguments[STATE] = self.state
         return arguments
 
     @functools.cached_property
@@ -167,6 +183,7 @@ class FunctionFactory:
             knows no schema registry.
         protobuf: the same of Protobuf topics.
         references: names of the worker's references.
+        has_state: whether the worker keeps a state.
     """
 
     function: Function
@@ -174,6 +191,7 @@ class FunctionFactory:
     schemas: SchemaLookup | None = None
     protobuf: ProtobufLookup | None = None
     references: tuple[str, ...] = ()
+    has_state: bool = False
 
     def __call__(self) -> FunctionTask:
         """Returns a task."""
@@ -184,7 +202,7 @@ class FunctionFactory:
     # What is cached is left out: it is made of classes that only this process has.
     def __reduce__(self) -> tuple[type[FunctionFactory], tuple[Any, ...]]:
         own = (self.function, self.topics, self.schemas, self.protobuf, self.references)
-        return FunctionFactory, own
+        return FunctionFactory, (*own, self.has_state)
 
     @property
     def needs_schemas(self) -> bool:
@@ -200,7 +218,7 @@ class FunctionFactory:
 
     @functools.cached_property
     def _takes(self) -> Parameters:
-        return parameters_of(self.function, self.references)
+        return parameters_of(self.function, self.references, has_state=self.has_state)
 
     @functools.cached_property
     def _readers(self) -> Readers:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.workers.tasks.references import References
+    from headrace.workers.tasks.state import KeyState
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -153,11 +154,13 @@ class WorkerTask:
         shared: what the worker's ``lifespan`` gives; there from ``init`` on, ``None`` without one.
         references: by name, each as it is at the moment when it is looked up here: what was got
             does not change. There from ``init`` on.
+        state: of the key of the record in ``process``, where the worker keeps a state.
     """
 
     send: Send
     shared: Any
     references: Mapping[str, References[Any]]
+    state: KeyState[Any]
 
     def init(
         self, subpartition: WorkerSubpartition, config: Mapping[str, Any]

@@ -1,0 +1,161 @@
+"""The state of the partitions of an instance, in memory. On the event loop, but for lookups."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import InvalidRecordError, StateTooLargeError, WorkerStateError
+from headrace.kafka.write.record import ProducerRecord
+from headrace.workers.state.changelog import RESERVED
+from headrace.workers.tasks.state import KeyState, StateForm
+
+if TYPE_CHECKING:
+    from headrace.workers.declaration import Worker
+    from headrace.workers.tasks.task import WorkerRecord, WorkerTask
+
+
+class WorkerState:
+    """The state of an instance.
+
+    Args:
+        worker: that declares it.
+        on_fatal: called with the error when there is more than the worker allows.
+
+    Attributes:
+        topic: that has it.
+        form: of the values.
+        keys: how many have a value.
+        bytes: of keys and values.
+    """
+
+    def __init__(self, worker: Worker, on_fatal: Callable[[BaseException], None]) -> None:
+        self.topic, self.form = worker.state_topic, StateForm(worker.state)
+        self.keys = self.bytes = 0
+        self._worker, self._on_fatal = worker, on_fatal
+
+    def grow(self, keys: int, size: int) -> None:
+        """Counts keys and bytes that came, or went."""
+        self.keys += keys
+        self.bytes += size
+        if size > 0 and self.bytes > self._worker.state_bytes:
+            limit = self._worker.state_bytes
+            self._on_fatal(StateTooLargeError(self._worker.name, self.topic, self.bytes, limit))
+
+
+class PartitionState:
+    """The values of one partition, by record key, as JSON.
+
+    Attributes:
+        number: of the partition.
+        values: of records that are done.
+    """
+
+    def __init__(self, whole: WorkerState, number: int) -> None:
+        self.number, self.values = number, dict[bytes, bytes]()
+        self._whole, self._bytes = whole, 0
+
+    @property
+    def topic(self) -> str:
+        """The topic that has it."""
+        return self._whole.topic
+
+    def decoded(self) -> dict[bytes, Any]:
+        """Returns the values by key."""
+        return {key: self._whole.form.decode(value) for key, value in self.values.items()}
+
+    def of(self, record: WorkerRecord) -> AttemptState:
+        """Returns what an attempt at ``record`` sees and changes."""
+        value = None if record.key is None else self.values.get(record.key)
+        return AttemptState(record.key, value, self._whole.form)
+
+    def restore(self, values: Mapping[bytes, bytes]) -> None:
+        """Begins with these values."""
+        for key, value in values.items():
+            self._take(key, value)
+
+    def apply(self, records: Iterable[ProducerRecord]) -> None:
+        """Takes the changes among what was sent for a record that is done."""
+        for record in records:
+            if record.topic == self.topic and record.key is not None:
+                self._take(record.key, record.value)
+
+    def drop(self) -> None:
+        """Forgets all values: another instance has the partition."""
+        self._whole.grow(-len(self.values), -self._bytes)
+        self.values, self._bytes = {}, 0
+
+    def kept_by(
+        self, task: WorkerTask, process: Callable[..., Awaitable[Any]]
+    ) -> Callable[..., Awaitable[Any]]:
+        """Returns ``process`` of a task, which is given the state and sends its change at the end.
+
+        Within the call, so that a change that the topic does not take fails the attempt.
+        """
+
+        async def call(record: WorkerRecord) -> None:
+            task.state = state = self.of(record)
+            try:
+                await process(record)
+            finally:
+                is_changed = state.end()
+            if is_changed:
+                task.send(self.topic, state.encoded, key=record.key, partition=self.number)
+
+        return call
+
+    def _take(self, key: bytes, value: bytes | None) -> None:
+        former = self.values.pop(key, None)
+        before = 0 if former is None else len(key) + len(former)
+        after = 0 if value is None else len(key) + len(value)
+        if value is not None:
+            self.values[key] = value
+        self._bytes += after - before
+        self._whole.grow((value is not None) - (former is not None), after - before)
+
+
+class AttemptState(KeyState[Any]):
+    """The state of a record's key during one attempt. On the thread of the task.
+
+    Attributes:
+        encoded: the value as JSON; ``None``: there is none.
+    """
+
+    def __init__(self, key: bytes | None, encoded: bytes | None, form: StateForm) -> None:
+        self.encoded = encoded
+        self._key, self._form = key, form
+        self._is_changed = self._has_ended = False
+
+    def get(self, default: Any = None) -> Any:
+        """Returns the value, or ``default``."""
+        self._check_open()
+        return default if self.encoded is None else self._form.decode(self.encoded)
+
+    def set(self, value: Any) -> None:
+        """Keeps another value."""
+        if value is None:
+            raise TypeError("None is no state: state.delete() keeps no value")
+        encoded = self._form.encode(value)
+        self._check_open()
+        self.encoded, self._is_changed = encoded, True
+
+    def delete(self) -> None:
+        """Keeps no value."""
+        self._check_open()
+        self._is_changed = self._is_changed or self.encoded is not None
+        self.encoded = None
+
+    def end(self) -> bool:
+        """Allows no use from now on; returns whether something was changed."""
+        self._has_ended = True
+        return self._is_changed
+
+    def _check_open(self) -> None:
+        if self._has_ended:
+            raise WorkerStateError(
+                "the state of a record was used after the record was done or had failed"
+            )
+        if self._key is None:
+            raise InvalidRecordError("no-key", "a record without a key has no state")
+        if self._key.startswith(RESERVED):
+            raise InvalidRecordError("reserved-key", f"keys with {RESERVED!r} are headrace's own")

@@ -1,0 +1,247 @@
+"""Workers that keep a state, on a real broker: it is restored, refused and deleted."""
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import pytest
+from tests.integration.instances import Bench, drill, running, until_brokers_say
+from tests.kafka_topics import grow_topic, make_topic
+
+from headrace.errors import ProcessingFailedError, StateRefusedError, StateTooLargeError
+from headrace.kafka.admin.topics import delete_topic
+from headrace.kafka.client.offsets import commit_offsets
+from headrace.kafka.table.changelog import write_changelog
+from headrace.kafka.table.topic_table import table_records
+from headrace.model import Guarantee, TopicPartition
+from headrace.settings import KafkaSettings, Settings
+from headrace.workers import DeadLetters, KeyHash, KeyState, WorkerRecord, WorkerTask, worker
+from headrace.workers.reset import reset
+from headrace.workers.state.changelog import read_state
+from headrace.workers.state.clearing import clear_state
+
+FAST = {"commit_every": timedelta(milliseconds=100)}
+
+
+@dataclass
+class Visits:
+    count: int
+    last: str
+
+
+class StateBench(Bench):
+    """Its workers are exactly once; ``output`` is a topic that they send to."""
+
+    def __init__(self, bootstrap, partitions=1):
+        super().__init__(bootstrap, partitions)
+        self.output = f"{self.topic.name}-out"
+        self.create(self.output)
+
+    def worker(self, task, **declared):
+        declared = {"guarantee": Guarantee.EXACTLY_ONCE, "state": int} | declared
+        made = super().worker(task, **FAST | declared)
+        self.create_state(made)
+        return made
+
+    def create_state(self, worker, config=None):
+        config = {"cleanup.policy": "compact"} | (config or {})
+        make_topic(self.client, worker.state_topic, self.topic.partitions, config=config)
+
+    def stored(self, worker, number=0):
+        return read_state(self.client, TopicPartition(worker.state_topic, number)).values
+
+    def counts(self):
+        """What was sent for each key, as readers of committed records see it."""
+        counts = defaultdict(list)
+        for record in table_records(self.client, self.output, settled=True):
+            counts[record.key()].append(int(record.value()))
+        return dict(counts)
+
+
+@pytest.fixture
+def bench(broker):
+    return StateBench(broker.bootstrap_servers)
+
+
+def counting(bench):
+    class Counting(WorkerTask):
+        async def process(self, record):
+            count = self.state.get(0) + 1
+            self.state.set(count)
+            self.send(bench.output, b"%d" % count, key=record.key)
+
+    return Counting
+
+
+def run_until_committed(bench, worker, offsets):
+    async def run():
+        async with running(bench.instance(worker)):
+            await until_brokers_say(lambda: bench.committed(worker) == offsets)
+
+    drill(run())
+
+
+def until_failed(bench, worker):
+    async def run():
+        await bench.instance(worker).run()
+
+    drill(run())
+
+
+def test_counts_continue_in_the_next_instance_with_other_subpartitions(bench):
+    counter = bench.worker(counting(bench), partitioner=KeyHash(4))
+    bench.send(40, keys=5)
+    run_until_committed(bench, counter, {0: 40})
+    bench.send(40, first=40, keys=5)
+    run_until_committed(bench, replace(counter, partitioner=KeyHash(3)), {0: 80})
+    assert bench.counts() == {b"%d" % key: list(range(1, 17)) for key in range(5)}
+    assert bench.stored(counter) == {b"%d" % key: b"16" for key in range(5)}
+
+
+def test_a_partition_that_moves_is_restored_before_its_first_record(broker):
+    bench = StateBench(broker.bootstrap_servers, partitions=4)
+    counter = bench.worker(counting(bench), partitioner=KeyHash(4))
+
+    async def run():
+        first, second = bench.instance(counter), bench.instance(counter)
+        async with running(first):
+            await asyncio.to_thread(bench.send, 200, keys=20)
+            await until_brokers_say(lambda: sum(bench.committed(counter).values()) == 200)
+            async with running(second):
+                await until_brokers_say(lambda: len(second.assignments or ()) == 2)
+                await asyncio.to_thread(bench.send, 200, first=200, keys=20)
+                await until_brokers_say(lambda: sum(bench.committed(counter).values()) == 400)
+                figures = [first.state_figures, second.state_figures]
+                assert sum(figure["state_keys"] for figure in figures) == 20
+                assert all(figure["state_restoring"] == 0 for figure in figures)
+
+    drill(run())
+    assert bench.counts() == {b"%d" % key: list(range(1, 21)) for key in range(20)}
+
+
+def test_a_function_keeps_values_of_a_class(bench):
+    @worker(
+        topic=bench.topic,
+        name=f"visits-{bench.topic.name}",
+        state=Visits,
+        guarantee=Guarantee.EXACTLY_ONCE,
+        **FAST,
+    )
+    def visit(record: WorkerRecord, state: KeyState[Visits]) -> None:
+        before = state.get(Visits(0, ""))
+        before.last += "!"  # of this copy alone
+        value = record.value.decode()
+        if value == "3":
+            state.delete()
+        else:
+            state.set(Visits(before.count + 1, value))
+
+    bench.create_state(visit)
+    bench.send(6, keys=2)
+    run_until_committed(bench, visit, {0: 6})
+    assert bench.stored(visit) == {b"0": b'{"count":3,"last":"4"}', b"1": b'{"count":1,"last":"5"}'}
+
+
+def test_what_a_failed_record_changed_is_dropped(bench):
+    class Failing(WorkerTask):
+        async def process(self, record):
+            self.state.set(int(record.value))
+            if record.offset % 2:
+                raise LookupError("no such visit")
+
+    bench.create(bench.topic.dead_letters)
+    counter = bench.worker(Failing, on_failure=DeadLetters())
+    bench.send(10, keys=1)
+    run_until_committed(bench, counter, {0: 10})
+    assert bench.stored(counter) == {b"0": b"8"}
+
+
+def test_a_value_that_the_topic_does_not_take_fails_its_record(bench):
+    class Large(WorkerTask):
+        async def process(self, record):
+            self.state.set("v" * 80_000)
+
+    counter = Bench.worker(bench, Large, guarantee=Guarantee.EXACTLY_ONCE, state=str, **FAST)
+    bench.create_state(counter, {"max.message.bytes": "70000"})
+    bench.send(1, keys=1)
+    with pytest.raises(ProcessingFailedError, match=r"max\.message\.bytes of the topic is 70000"):
+        until_failed(bench, counter)
+    assert (bench.committed(counter).get(0, 0), bench.stored(counter)) == (0, {})
+
+
+def test_more_than_the_worker_allows_ends_the_instance(bench):
+    counter = bench.worker(counting(bench), state_bytes=8)
+    bench.send(20, keys=20)
+    with pytest.raises(StateTooLargeError, match="has more than 8 bytes"):
+        until_failed(bench, counter)
+
+
+def recreate(bench, counter):
+    delete_topic(bench.client, counter.state_topic)
+    bench.create_state(counter)
+
+
+def move_group(bench, counter):
+    commit_offsets(bench.client, counter.consumer_group, {TopicPartition(bench.topic.name, 0): 3})
+
+
+def lose_position(bench, counter):
+    clear_state(bench.client, counter.state_topic, [0])
+    write_changelog(bench.client, counter.state_topic, {b"0": b"7"})
+
+
+def write_text(bench, counter):
+    write_changelog(bench.client, counter.state_topic, {b"0": b'"seven"'})
+
+
+def grow(bench, counter):
+    grow_topic(bench.client, bench.topic.name, 2)
+
+
+def bound(bench, counter):
+    delete_topic(bench.client, counter.state_topic)
+    bench.create_state(counter, {"max.message.bytes": "2000"})
+
+
+def let_expire(bench, counter):
+    delete_topic(bench.client, counter.state_topic)
+    bench.create_state(counter, {"cleanup.policy": "compact,delete"})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (recreate, "it is empty, and the group committed offset 10"),
+        (move_group, "it is the state at offset 10, and the group's offset is 3"),
+        (lose_position, "it has values, and does not say at which offset"),
+        (write_text, "the value of key b'0' can't be read as the declared type"),
+        (grow, "has 2 partitions, it has 1"),
+        (bound, "max.message.bytes is 2000, below 65536"),
+        (let_expire, "cleanup.policy is compact,delete"),
+    ],
+)
+def test_a_state_that_is_not_that_of_the_offsets_is_refused(bench, change, reason):
+    counter = bench.worker(counting(bench))
+    bench.send(10, keys=2)
+    run_until_committed(bench, counter, {0: 10})
+    change(bench, counter)
+    with pytest.raises(StateRefusedError) as refused:
+        until_failed(bench, counter)
+    assert reason in str(refused.value)
+    assert "headrace workers reset" in refused.value.remedy
+    assert bench.counts() == {b"0": [1, 2, 3, 4, 5], b"1": [1, 2, 3, 4, 5]}
+
+
+def test_a_reset_deletes_the_state_and_builds_it_again(bench, tmp_path):
+    counter = bench.worker(counting(bench))
+    bench.send(10, keys=2)
+    run_until_committed(bench, counter, {0: 10})
+    kafka = KafkaSettings(bootstrap_servers=bench.client["bootstrap.servers"])
+    settings = Settings(tmp_path, "state", (), str(tmp_path), kafka=kafka)
+    shown = reset(settings, counter, dry_run=True)
+    assert (shown.state, len(bench.stored(counter))) == (counter.state_topic, 2)
+    reset(settings, counter, dry_run=False)
+    assert bench.stored(counter) == {}
+    run_until_committed(bench, counter, {0: 10})
+    assert bench.stored(counter) == {b"0": b"5", b"1": b"5"}

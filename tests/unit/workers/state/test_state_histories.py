@@ -1,0 +1,126 @@
+"""State in random histories of crashes, moves, failures and restores, against a dict."""
+
+import asyncio
+import random
+from datetime import timedelta
+
+import pytest
+from tests.unit.workers.model_brokers import (
+    KEYS,
+    PARTITIONS,
+    RECORDS,
+    Instance,
+    ended,
+    is_all_committed,
+    model_brokers,
+    move,
+)
+from tests.waiting import until
+
+from headrace.model import Guarantee, Topic
+from headrace.workers import KeyHash, Retry, Skip, Worker, WorkerTask
+
+RESTART_AT = 5  # at so much a key's count is deleted
+
+
+def is_bad(value):
+    return value % 11 == 3
+
+
+def counting(rng):
+    class Counting(WorkerTask):
+        async def process(self, record):
+            count = self.state.get(0) + 1
+            await asyncio.sleep(rng.choice((0, 0, 0.001, 0.01)))
+            assert self.state.get(0) == count - 1
+            if count == RESTART_AT:
+                self.state.delete()
+            else:
+                self.state.set(count)
+            self.send("out", b"%d" % (int(record.value) * 100 + count))
+            if is_bad(int(record.value)) or (rng.random() < 0.2 and record.attempt < 10):
+                raise ConnectionError("no answer")
+
+    return Counting
+
+
+def modelled():
+    """What is sent, and what is kept: of each partition and key."""
+    sent, kept = [], [{} for _ in PARTITIONS]
+    for place in PARTITIONS:
+        counts = kept[place.partition]
+        for offset in range(RECORDS):
+            value = place.partition * 1000 + offset
+            key = b"%d" % (value % KEYS)
+            if is_bad(value):
+                continue
+            count = counts.get(key, 0) + 1
+            sent.append(value * 100 + count)
+            counts.pop(key, None)
+            if count != RESTART_AT:
+                counts[key] = count
+    return sent, kept
+
+
+async def worked(brokers, rng, lanes):
+    """Two instances that crash, are evicted and exchange partitions; returns what failed."""
+    failures, of_killed = [], []
+
+    def started(number):
+        # Another number of subpartitions with each start: state is by key.
+        worker = Worker(
+            "w",
+            Topic("clicks"),
+            counting(rng),
+            partitioner=KeyHash(rng.choice(lanes)),
+            on_failure=Retry(attempts=11, first_delay=timedelta(0), then=Skip()),
+            commit_every=timedelta(milliseconds=2),
+            revoke_timeout=timedelta(milliseconds=rng.choice((0, 5, 1000))),
+            guarantee=Guarantee.EXACTLY_ONCE,
+            state=int,
+        )
+        own = []
+        return Instance(brokers, number, worker, own), own
+
+    instances = [started(number) for number in range(2)]
+    for _ in range(6):
+        move(brokers, rng)
+        await asyncio.sleep(rng.choice((0.01, 0.05)))
+        number = rng.randrange(2)
+        if rng.random() < 0.3:
+            brokers.evict(number)
+        elif rng.random() < 0.5:
+            killed, own = instances[number]
+            of_killed.append(own)
+            killed.kill(brokers, number)
+            instances[number] = started(number)
+    brokers.faults = False
+    running = [instance for instance, _ in instances]
+    await until(
+        lambda: any(own for _, own in instances) or is_all_committed(brokers) or ended(running)
+    )
+    ended(running)
+    failures = [failure for _, own in instances for failure in own]
+    for instance in running:
+        held = [assigned.state.values for assigned in instance.assignments.values()]
+        assert instance.assignments.state.keys == sum(map(len, held))
+    for instance in running:
+        await instance.stop()
+    return failures
+
+
+@pytest.mark.parametrize("transaction_bytes", [2**20, 300])
+@pytest.mark.parametrize("metadata_bytes", [0, 60, 4096])
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_happens_the_state_is_that_of_each_record_once(
+    monkeypatch, seed, metadata_bytes, transaction_bytes
+):
+    rng = random.Random(f"state {seed}")
+    brokers = model_brokers(monkeypatch, rng, metadata_bytes, transaction_bytes)
+    assert asyncio.run(worked(brokers, rng, lanes=(1, 4, 7))) == []
+    sent, kept = modelled()
+    assert sorted(brokers.output) == sorted(sent)
+    for place in PARTITIONS:
+        stored = brokers.stored(place.partition)
+        assert {key: int(value) for key, value in stored.values.items()} == kept[place.partition]
+        assert stored.position.offset == RECORDS
