@@ -1,6 +1,6 @@
 """What workers promise, while their instances are killed, frozen, restarted, and records are bad.
 
-Drills C-1 to C-11. They share a broker and go on at the same time, each with a topic of its own.
+Drills C-1 to C-13. They share a broker and go on at the same time, each with a topic of its own.
 What was seen is judged by :mod:`tests.drills.checker`.
 """
 
@@ -155,6 +155,19 @@ def slowed(drill: Drill) -> Slowed:
     grown_mb = one.rss_mb - before
     history = drill.finish()
     return Slowed(history, overtaken(one), max(held(one)), grown_mb)
+
+
+class Kept(NamedTuple):
+    """``counts``: what the output has for each key, in order; ``kept``: the state of each key."""
+
+    history: History
+    counts: dict[bytes, list[int]]
+    kept: dict[bytes, int]
+
+
+def counted(drill: Drill, drilled: Callable[[Drill], History]) -> Kept:
+    """C-13: what another drill does, to workers that count the records of each key."""
+    return Kept(drilled(drill), drill.counts(), drill.kept())
 
 
 def begun(instance: Instance) -> dict[Position, int]:
@@ -332,6 +345,7 @@ SHORT = {"session_seconds": 4.0}
 LONG = {"session_seconds": 30.0}  # nobody is to be taken for dead, however busy the machine is
 CONSUMER = {"protocol": "consumer", "session_seconds": 8.0}  # of four heartbeats
 ONCE = {"exactly_once": True, "session_seconds": 4.0}
+STATE = {"has_state": True, **ONCE}
 BAD = {"lanes": 16, "timeout_seconds": 0.5, "session_seconds": 3.0, "commit_seconds": 2.0}
 SLOW_ONES = partial(every, deeds=["slow"], of=1000)
 DRILLS = {  # the longest first
@@ -387,6 +401,16 @@ DRILLS = {  # the longest first
             **BAD,
             "exactly_once": True,
         },
+    ),
+    "killed, with state": (partial(counted, drilled=killed), {"long_rounds": 12, **STATE}),
+    "frozen, with state": (partial(counted, drilled=frozen), STATE),
+    "restarted, with state": (
+        partial(counted, drilled=restarted),
+        {"long_rounds": 12, **STATE, **LONG},
+    ),
+    "poisoned, with state": (
+        partial(counted, drilled=poisoned),
+        {"sent": {"deeds": partial(every, deeds=TASK_DEEDS, of=75)}, **BAD, **STATE},
     ),
     "recreated": (recreated, {"session_seconds": 60.0}),
     "recreated, consumer": (recreated, {**CONSUMER, **LONG}),
@@ -445,6 +469,15 @@ def test_readers_of_committed_records_see_what_was_sent_for_each_record_once(end
     assert report(history) == ""
     expected = {stored.id for stored in history.stored} - history.poison.keys()
     assert written == dict.fromkeys(expected, 1)
+
+
+@drills("killed, with state", "frozen, with state", "restarted, with state", "poisoned, with state")
+def test_the_state_of_each_key_has_each_record_once(ended, drill):
+    history, counts, kept = ended(drill)
+    assert report(history) == ""
+    expected = Counter(stored.key for stored in history.stored if stored.id not in history.poison)
+    assert counts == {key: list(range(1, count + 1)) for key, count in expected.items()}
+    assert kept == expected
 
 
 @drills("replaced")

@@ -53,6 +53,8 @@ class Spec:
         observed: tasks use the observer, so that many records of a lane are in process.
         exactly_once: tasks also send each record to :attr:`output`, before anything else; attempts
             that fail have sent it, too.
+        has_state: tasks count the records of each key in a state, and send the count with each, in
+            the header ``count``.
         work_seconds: that each record takes.
     """
 
@@ -67,6 +69,7 @@ class Spec:
     observed: bool = False
     retry_topics: bool = False
     exactly_once: bool = False
+    has_state: bool = False
     work_seconds: float = 0.002
     timeout_seconds: float = 60.0
     queue_bytes: int = 16 * 1024 * 1024
@@ -102,7 +105,11 @@ class Noting(WorkerTask):
             self.notes.write("open", self.partition, self.lane)
 
     async def process(self, record) -> None:
-        if self.spec.exactly_once:
+        if self.spec.has_state:
+            self.state.set(self.state.get(0) + 1)
+            headers = (("count", b"%d" % self.state.get(0)),)
+            await self.send(self.spec.output, record.value, key=record.key, headers=headers)
+        elif self.spec.exactly_once:
             await self.send(self.spec.output, record.value, key=record.key)
         await self.misbehave(record)
         await asyncio.sleep(self.spec.work_seconds)
@@ -184,6 +191,7 @@ def worker(spec: Spec, notes: Notes) -> Worker:
         queue_bytes=spec.queue_bytes,
         version=VERSION,
         guarantee=Guarantee.EXACTLY_ONCE if spec.exactly_once else Guarantee.AT_LEAST_ONCE,
+        state=int if spec.has_state else None,
     )
 
 

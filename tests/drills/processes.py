@@ -35,15 +35,17 @@ from tests.kafka_topics import make_topic
 from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client.admin_requests import admin_request
+from headrace.kafka.client.admin_requests import admin_request, describe
 from headrace.kafka.client.offsets import group_offsets
 from headrace.kafka.dead_letters.letters import scan
 from headrace.kafka.table.topic_table import table_records
 from headrace.model import Topic, TopicPartition
 from headrace.runtime.process_tree import parse_stat
+from headrace.workers.state.changelog import read_state
 
 ROOT = Path(__file__).parents[2]
 POLL_SECONDS = 0.2
+COMPACTED = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01"}
 LINES = 20
 TIMED_OUT = Poison("processing-timeout", 2, VERSION)
 POISON = {
@@ -218,6 +220,8 @@ class Drill:
         self.spec = Spec(own, self.topic, f"worker-{self.topic}", "", **spec)
         if self.spec.exactly_once:
             self.create(self.spec.output, partitions)
+        if self.spec.has_state:
+            make_topic(self.client, self.state_topic, partitions, config=COMPACTED)
         self.folder = folder / self.topic
         self.folder.mkdir()
         if self.spec.protocol == "consumer":  # there, brokers say how long a session is
@@ -348,6 +352,23 @@ class Drill:
         """How often readers of committed records see each id in the output."""
         records = table_records(self.client, self.spec.output, settled=True)
         return Counter(id_of(record.value()) for record in records)
+
+    @property
+    def state_topic(self) -> str:
+        return f"headrace.{self.spec.worker}.state"
+
+    def counts(self) -> dict[bytes, list[int]]:
+        """The counts that readers of committed records see in the output, by key, in order."""
+        counts = defaultdict(list)
+        for record in table_records(self.client, self.spec.output, settled=True):
+            counts[record.key()].append(int(dict(record.headers())["count"]))
+        return dict(counts)
+
+    def kept(self) -> dict[bytes, int]:
+        """The state of each key."""
+        [live] = describe(self.client, [self.state_topic]).values()
+        stored = (read_state(self.client, place).values for place in live.all_partitions)
+        return {key: int(value) for values in stored for key, value in values.items()}
 
     def log(self) -> str:
         """The last lines that each instance logged."""
