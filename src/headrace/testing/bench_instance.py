@@ -15,13 +15,13 @@ from headrace.kafka.write import record as write
 from headrace.model import DeadLetter, TopicPartition
 from headrace.runtime.clock import Clock
 from headrace.workers.declaration import Worker
-from headrace.workers.exactly_once.held import CallSends
 from headrace.workers.exactly_once.sender import open_sends
 from headrace.workers.failures.failure_log import FailureLog
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.attempt import RecordAttempt, Sends
 from headrace.workers.lanes.context import LaneContext
+from headrace.workers.lanes.held import CallSends
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.sender import ProducerRecord, Sender, Sent

@@ -9,8 +9,8 @@ from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.write.record import ProducerRecord
 from headrace.model import TopicPartition
 from headrace.workers import KeyHash, WorkerRecord
-from headrace.workers.exactly_once.held import CallSends
 from headrace.workers.lanes.assigned_partition import AssignedPartition
+from headrace.workers.lanes.held import CallSends
 from headrace.workers.lanes.offsets import read_metadata
 from headrace.workers.tasks.record import ConsumedRecord
 

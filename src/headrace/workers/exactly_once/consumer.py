@@ -29,7 +29,6 @@ from headrace.kafka.write.record import ProducerRecord, weight_of
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import TopicPartition
 from headrace.workers.consumer_group.group_consumer import LEAVE_SECONDS, GroupConsumer
-from headrace.workers.exactly_once.held import Cut
 from headrace.workers.exactly_once.transactions import (
     TRANSACTION_SECONDS,
     Transactions,
@@ -37,6 +36,7 @@ from headrace.workers.exactly_once.transactions import (
 )
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.context import LaneContext
+from headrace.workers.lanes.held import Cut
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.state.changelog import position_record

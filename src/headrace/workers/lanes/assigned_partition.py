@@ -19,7 +19,7 @@ from headrace.kafka.group.commits import OffsetCommit
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.read.log_cuts import Seen
 from headrace.runtime.error_text import bounded_text, error_text
-from headrace.workers.exactly_once.held import CallSends, Cut, HeldSends
+from headrace.workers.lanes.held import CallSends, Cut, HeldSends
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.offsets import (
     METADATA_BYTES,

@@ -13,7 +13,7 @@ import msgspec
 from headrace.errors import WorkerStateError, WrongOffsetError
 from headrace.kafka.write.record import ProducerRecord
 from headrace.runtime.error_text import is_error
-from headrace.workers.exactly_once.held import NOTHING, CallSends
+from headrace.workers.lanes.held import NOTHING, CallSends
 from headrace.workers.tasks.record import ConsumedRecord
 
 Report: TypeAlias = Callable[["RecordAttempt", BaseException | None], None]

@@ -46,10 +46,10 @@ from headrace.errors import (
     TaskTimeoutError,
 )
 from headrace.runtime.error_text import error_text, exc_info, is_error
+from headrace.runtime.suspended import where_suspended
 from headrace.workers.lanes.attempt import CURRENT, Call, OwnCall, RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask
 from headrace.workers.lanes.context import LaneContext
-from headrace.workers.lanes.suspended import where_suspended
 from headrace.workers.states import ACTIVE_STATES, LANE, LaneState
 from headrace.workers.tasks.policy import Retry, retry_delay
 from headrace.workers.tasks.record import ConsumedRecord

@@ -14,13 +14,13 @@ from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.group.subscription import Pauses
 from headrace.model import TopicPartition
 from headrace.runtime.error_text import bounded_text, error_text
-from headrace.workers.exactly_once.held import CallSends, Cut
 from headrace.workers.lanes.assigned_partition import AssignedPartition, check_topic
 from headrace.workers.lanes.attempt import Call, RecordAttempt
 from headrace.workers.lanes.backpressure import Backpressure, Budget
 from headrace.workers.lanes.batch_lane import BatchLane
 from headrace.workers.lanes.bound_task import bind
 from headrace.workers.lanes.context import LaneContext
+from headrace.workers.lanes.held import CallSends, Cut
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.observed_lane import ObservedLane
 from headrace.workers.lanes.offsets import METADATA_BYTES
