@@ -95,6 +95,19 @@ class ByAccount:
 
 Partitioning: TypeAlias = ByKey | Random | ByField | ByHash | ByShard | ByAccount
 
+
+def keeps_keys(strategy: Partitioning, key: str | None) -> bool:
+    """Returns whether one partition has all events of a key, whose field is ``key``."""
+    match strategy:
+        case ByKey():
+            return True
+        case ByField(name) | ByShard(name):
+            return name == key
+        case ByAccount(_, spreads, account, lead):
+            return not spreads and lead is None and account is not None and account == key
+    return False
+
+
 Partition: TypeAlias = Callable[[Mapping[str, Any], str, datetime], int]
 """Of the event's fields, account and event time: the partition; -1 for the client's choice."""
 

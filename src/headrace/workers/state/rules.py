@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.model import Topic
 from headrace.model.fault import Fault, at_least
+from headrace.model.partitioning import keeps_keys
 from headrace.topics.rules import name_faults
 from headrace.workers.declaration import Worker
 from headrace.workers.tasks.function_task import (
@@ -54,12 +55,7 @@ def state_faults(worker: Worker) -> Iterator[Fault]:
             f"{label} and is at least once: a crash would count records twice",
             "guarantee=Guarantee.EXACTLY_ONCE",
         )
-    if len(worker.topics) > 1:
-        yield Fault(
-            f"{label} and reads {len(worker.topics)} topics: the instance of a key's partition "
-            "differs between them",
-            "one topic; other workers can send to it by key",
-        )
+    yield from _topic_faults(worker, label)
     if isinstance(worker.on_failure, RetryTopics):
         yield Fault(
             f"{label} and has RetryTopics: other instances would process what failed, with "
@@ -78,6 +74,22 @@ def state_faults(worker: Worker) -> Iterator[Fault]:
     if STATE in worker.references:
         yield Fault(f"{label} and has a reference {STATE!r}", "another name of the reference")
     yield from _task_faults(worker, label)
+
+
+def _topic_faults(worker: Worker, label: str) -> Iterator[Fault]:
+    if len(worker.topics) > 1:
+        yield Fault(
+            f"{label} and reads {len(worker.topics)} topics: the instance of a key's partition "
+            "differs between them",
+            "one topic; other workers can send to it by key",
+        )
+    for topic in worker.topics:
+        if not keeps_keys(topic.partitioning, topic.key):
+            yield Fault(
+                f"{label} for each record key, and the partitioning of topic {topic.name!r} puts "
+                "records of a key into several partitions",
+                "a topic with ByKey()",
+            )
 
 
 def _task_faults(worker: Worker, label: str) -> Iterator[Fault]:

@@ -1,11 +1,20 @@
 """What `check` says of the state of a worker."""
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.model import Guarantee, Topic
+from headrace.model import (
+    ByAccount,
+    ByField,
+    ByHash,
+    ByShard,
+    Guarantee,
+    Random,
+    Spread,
+    Topic,
+)
 from headrace.workers import (
     BatchWorkerTask,
     KeyHash,
@@ -21,6 +30,7 @@ from headrace.workers.rules import worker_faults
 from headrace.workers.state.rules import state_topic
 
 ONCE = Guarantee.EXACTLY_ONCE
+HOUR, START = timedelta(hours=1), datetime(2026, 1, 1, tzinfo=UTC)
 clicks = Topic("clicks", partitions=3, config={"min.insync.replicas": "2"})
 
 
@@ -74,6 +84,28 @@ def test_a_state_that_can_be_kept_has_no_fault():
 )
 def test_what_can_not_be_kept_is_refused(changed, fault):
     assert any(fault in message for message in faults(replace(DECLARED, **changed)))
+
+
+@pytest.mark.parametrize(
+    ("partitioning", "is_refused"),
+    [
+        (ByField("user"), False),
+        (ByShard("user", {}), False),
+        (ByAccount(HOUR, account="user"), False),
+        (Random(), True),
+        (ByField("page"), True),
+        (ByHash(("user",), HOUR), True),
+        (ByShard("page", {}), True),
+        (ByAccount(HOUR), True),
+        (ByAccount(HOUR, account="user", lead=HOUR), True),
+        (ByAccount(HOUR, {"a": (Spread(START, 2),)}, account="user"), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_topic_whose_keys_are_in_several_partitions_is_refused(partitioning, is_refused):
+    topic = replace(clicks, key="user", partitioning=partitioning)
+    messages = faults(replace(DECLARED, topic=topic))
+    assert any("records of a key into several" in message for message in messages) == is_refused
 
 
 def declared(function, **options):
