@@ -669,3 +669,25 @@ def test_a_partition_without_a_copy_is_shown(headrace, source):
     [standing] = headrace("mirror", "list", code=3)["mirrors"]
     [refused] = [one for one in standing["partitions"] if one["refused"]]
     assert f"waw.{headrace.topic}/2" in refused["refused"]
+
+
+def test_damaged_records_are_named_and_other_partitions_are_copied(
+    link, source, target, server_folder
+):
+    [name] = link.copies
+    write(source, name, range(5))
+    write(source, name, [5], headers=[("h", b"damaged-here")])
+    write(source, name, range(6, 9))
+    write(source, name, range(1000, 1050), partition=1)
+    [segment] = (server_folder / "second").glob(f"**/{name}-0/*.log")
+    at = segment.read_bytes().index(b"damaged-here")
+    with segment.open("r+b") as log:
+        log.seek(at)
+        log.write(b"X")
+    with Running(link) as running:
+        running.until(lambda progress: progress.refused)
+        running.until(lambda progress: progress.moved["records"] == 55)
+        [error] = running.refused.values()
+    assert (error.code, error.partition, error.offset) == ("MIRROR_DAMAGED", f"{name}/0", 5)
+    assert numbers(target, link) == list(range(5))
+    assert numbers(target, link, partition=1) == list(range(1000, 1050))

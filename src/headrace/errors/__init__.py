@@ -52,6 +52,7 @@ HeadraceError                         base
 │   ├── TableMismatchError
 │   ├── LinkError                     links: one can't continue
 │   │   ├── LinkRecordError           a record can't be written as it is
+│   │   │   └── LinkDamagedError      records of the source can't be read
 │   │   ├── LinkNoPartitionError
 │   │   ├── LinkNoLeaderError
 │   │   ├── LinkLossError             its source lacks what comes next

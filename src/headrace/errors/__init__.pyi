@@ -5,6 +5,7 @@ from headrace.links.dispatcher.errors import (
     DispatcherRunningError,
 )
 from headrace.links.errors import (
+    LinkDamagedError,
     LinkError,
     LinkLossError,
     LinkNoLeaderError,
@@ -199,6 +200,7 @@ __all__ = [
     "LaneEndedError",
     "LastCommitError",
     "LifespanEndedError",
+    "LinkDamagedError",
     "LinkError",
     "LinkLossError",
     "LinkNoLeaderError",

@@ -192,6 +192,19 @@ class LinkRecordError(LinkError):
 
 
 @dataclass(eq=False)
+class LinkDamagedError(LinkRecordError):
+    """Records of the source are damaged: brokers have them, and no client can read them."""
+
+    _code = "DAMAGED"
+    _remedy = (
+        "Another replica may have them whole: let it lead. To leave them out: delete them with "
+        "`kafka-delete-records.sh`, up to the offset after the batch, which `kafka-dump-log.sh` "
+        "shows; stop the instances of {error.link}, then `headrace {error.kind} accept "
+        "{error.link} {error.partition}`."
+    )
+
+
+@dataclass(eq=False)
 class LinkNoPartitionError(LinkError):
     """A topic does not exist, or does not have the partition.
 

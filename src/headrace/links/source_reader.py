@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
+from headrace.errors import LinkDamagedError
 from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client.clients import ClientConfig, consumer, reader_tuning
 from headrace.kafka.client.lost_brokers import IdleCheck
@@ -26,6 +27,33 @@ _READING = {
     "fetch.queue.backoff.ms": "10",  # by default a queue that is full is filled again after 1 s
     "check.crcs": "true",
 }
+
+
+class DamagedRecordsError(Exception):
+    """Records of a partition can't be read; what precedes them was returned.
+
+    Attributes:
+        source: the partition.
+        offset: of the first one; ``None``: of the next record of the partition.
+    """
+
+    def __init__(self, source: TopicPartition, offset: int | None, reason: str) -> None:
+        self.source, self.offset = source, offset
+        super().__init__(reason)
+
+
+def damaged_error(
+    names: tuple[str, str, str], damage: DamagedRecordsError, next_offset: int
+) -> LinkDamagedError:
+    """Returns the error of a link that can't read records.
+
+    Args:
+        names: the kind of link, its name and the site of the source.
+        damage: what the reader says.
+        next_offset: of the partition.
+    """
+    offset = next_offset if damage.offset is None else damage.offset
+    return LinkDamagedError(*names, damage.source.path, offset, str(damage))
 
 
 class SourceReader:
@@ -52,19 +80,24 @@ class SourceReader:
         )
         self._consumer = self._new_consumer()
         self._idle_check = IdleCheck(config)
+        self._damaged: dict[TopicPartition, DamagedRecordsError] = {}
 
     def assign(self, positions: Mapping[TopicPartition, Seen]) -> None:
         """Reads exactly these partitions; with an epoch, a truncated log is detected."""
         # A new consumer: one that gets a partition again may continue where it was before.
         self._consumer.close()
         self._consumer = self._new_consumer()
+        self._damaged.clear()
         self._consumer.assign(
             [client_partition(p, seen.offset, epoch=seen.epoch) for p, seen in positions.items()]
         )
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Stops reading partitions. Records that the client has already may still be returned."""
-        self._consumer.incremental_unassign(client_partitions(partitions))
+        removed = set(partitions)
+        self._consumer.incremental_unassign(client_partitions(removed))
+        for partition in removed:
+            self._damaged.pop(partition, None)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Pauses partitions until :meth:`resume`."""
@@ -84,21 +117,31 @@ class SourceReader:
             seconds: how long the first record is waited for.
 
         Raises:
+            DamagedRecordsError: if the next records of a partition can't be read: their checksum is
+                wrong, or their compression can't be undone.
             SourceChangedError: if the source does not have the next record of a partition.
             AuthorizationError: if reading a topic is not allowed.
             BrokersLostError: if only a new consumer can continue.
             KafkaException: if an error is permanent.
         """
+        for damage in self._damaged.values():  # what precedes them was returned before
+            raise damage
         messages = self._consumer.consume(limit, seconds)
         self._idle_check.check(self._consumer, has_received=bool(messages))
         records: list[Any] = []
         ends: dict[tuple[str, int], int] = {}
         for message in messages:
             error = message.error()
+            if self._damaged and TopicPartition.of(message) in self._damaged:
+                continue
             if error is None:
                 records.append(message)
             elif meaning(error) is Meaning.END:
                 ends[message.topic(), message.partition()] = message.offset()
+            elif meaning(error) is Meaning.DAMAGED and message.partition() >= 0:
+                source = TopicPartition.of(message)
+                offset = message.offset() if message.offset() >= 0 else None
+                self._damaged[source] = DamagedRecordsError(source, offset, error.str())
             else:
                 self._check(error, message.topic())
         return records, ends

@@ -16,7 +16,7 @@ from headrace.kafka.read.resume import Position, SourceChangedError
 from headrace.links.copying.plan import CopyPlan
 from headrace.links.instance import Carrier
 from headrace.links.site_times import SITE_TIMES, SiteTime, SourceEnds, site_time_key
-from headrace.links.source_reader import SourceReader
+from headrace.links.source_reader import DamagedRecordsError, SourceReader, damaged_error
 from headrace.links.target import Rejection
 from headrace.links.writing import LinkWriter
 from headrace.model import TopicPartition
@@ -144,7 +144,11 @@ class CopyCarrier(Carrier[Position]):
     def move(self, seconds: float) -> None:
         """Takes up to 5,000 records. Those before one that can't be copied can be committed."""
         limit = _FULL_RECORDS_ALONE if self._alone else _TAKE_RECORDS
-        records, ends = self._reader.read(limit, seconds)
+        try:
+            records, ends = self._reader.read(limit, seconds)
+        except DamagedRecordsError as damage:
+            at = self._partitions[damage.source.topic, damage.source.partition]
+            raise damaged_error(self._plan.source_names, damage, at.next) from damage
         for record in records:
             partition = self._partitions.get((record.topic(), record.partition()))
             if partition is not None:

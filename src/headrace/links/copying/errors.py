@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.links.errors import (
+    LinkDamagedError,
     LinkError,
     LinkLossError,
     LinkNoPartitionError,
@@ -56,6 +57,14 @@ def copy_words(kind: str, done: str = "copied") -> WordsOfKind:
                 remedy="{error.way_to_keep} To leave it out: stop the instances of {error.link}, "
                 f"then `headrace {kind} accept {{error.link}} {{error.partition}} "
                 "--to {error.next_offset}`.",
+            )
+        },
+        LinkDamagedError: {
+            "": Words(
+                remedy="Another replica may have them whole: let it lead. To leave them out: stop "
+                f"the instances of {{error.link}}, then `headrace {kind} accept {{error.link}} "
+                "{error.partition} --to OFFSET` with the offset after the batch, which "
+                "`kafka-dump-log.sh` shows.",
             )
         },
         LinkNoPartitionError: {

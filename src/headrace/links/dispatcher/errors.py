@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.errors.base import FactsError, RefusedError
-from headrace.links.errors import LinkNoPartitionError, LinkRunningError, Words, WordsOfKind
+from headrace.links.errors import (
+    LinkDamagedError,
+    LinkNoPartitionError,
+    LinkRunningError,
+    Words,
+    WordsOfKind,
+)
 
 WORDS: WordsOfKind = {
+    LinkDamagedError: {},  # Spark reads the source.
     LinkRunningError: {},  # DispatcherRunningError names the instance.
     LinkNoPartitionError: {
         "": Words(

@@ -26,7 +26,7 @@ from headrace.links.merger.sorting.target_partition import (
 )
 from headrace.links.merger.status import MergerCounter
 from headrace.links.site_times import NOT_KNOWN_MS, SiteTime
-from headrace.links.source_reader import SourceReader
+from headrace.links.source_reader import DamagedRecordsError, SourceReader, damaged_error
 from headrace.links.target import Rejection
 from headrace.links.writing import NO_TIMESTAMP_MS, LinkWriter
 from headrace.model import TopicPartition
@@ -164,7 +164,12 @@ class MergerCarrier(Carrier[OutputPosition]):
     def move(self, seconds: float) -> None:
         """Reads up to 5,000 records, and writes those whose turn has come into the transaction."""
         limit = _FULL_RECORDS_ALONE if self._alone else self.take_records
-        records, ends = self._reader.read(limit, 0 if self._ready else seconds)
+        try:
+            records, ends = self._reader.read(limit, 0 if self._ready else seconds)
+        except DamagedRecordsError as damage:
+            _, at = self._inputs[damage.source.topic, damage.source.partition]
+            kind, name, site, _ = self._plan.named(damage.source)
+            raise damaged_error((kind, name, site), damage, at.next) from damage
         try:
             self._merge(records, ends)
         except LinkRecordError:

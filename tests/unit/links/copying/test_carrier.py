@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
-from headrace.errors import AuthorizationError, LinkRecordError
+from headrace.errors import AuthorizationError, LinkDamagedError, LinkRecordError
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.kafka.origin import ORIGIN
 from headrace.kafka.read.resume import Position, SourceChangedError
@@ -26,6 +26,7 @@ SOURCE = {"bootstrap.servers": "s:1"}
 LINK = MirrorPlan("m", "headrace.mirror.m", "waw", "central", SOURCE, {}, {"a": "waw.a"})
 A, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
 END = KafkaError(KafkaError._PARTITION_EOF)
+DAMAGE = KafkaError(KafkaError._BAD_MSG, "MessageSet at offset 6 failed CRC32C check")
 
 
 class Message:
@@ -286,3 +287,28 @@ def test_the_time_up_to_which_a_partition_is_copied_goes_with_its_records(fakes,
         copier.move(0)
         copier.commit(None)
         assert fakes.told == told
+
+
+@pytest.mark.parametrize("following", [[], [Message(9)], [Message(9, error=END)]])
+def test_damaged_records_are_named_after_what_precedes_them_was_committed(fakes, following):
+    fakes.messages = [Message(5), Message(6, error=DAMAGE), *following]
+    copier = copier_from(Position(5, "id"))
+    copier.move(0)
+    copier.commit(None)
+    assert [offset for offset, _ in fakes.sent] == [5]
+    assert [offset.offset for [offset] in fakes.committed] == [6]
+    with pytest.raises(LinkDamagedError) as refusal:
+        copier.move(0)
+    error = refusal.value
+    assert (error.code, error.source, error.offset) == ("MIRROR_DAMAGED", ("a", 0), 6)
+    assert "accept m a/0 --to OFFSET" in error.remedy
+
+
+def test_records_of_other_partitions_that_came_with_damaged_ones_are_copied(fakes):
+    other = Message(3)
+    other.partition = lambda: 1
+    copier = CopyCarrier(LINK, "id")
+    copier.add({COPY: Position(6, "id"), TopicPartition("waw.a", 1): Position(3, "id")})
+    fakes.messages = [Message(6, error=DAMAGE), other]
+    copier.move(0)
+    assert [offset for offset, _ in fakes.sent] == [3]
