@@ -48,6 +48,10 @@ class ReplicatedTopic:
         )
 
 
+def _circles(declarations: Declarations, settings: Settings) -> Iterator[DeclarationFault]:
+    return circles(declarations, settings.site)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinkKind(Kind[Value]):
     """A kind of link. Its ``label`` is the name of its folder.
@@ -57,16 +61,9 @@ class LinkKind(Kind[Value]):
         ends: what `reconcile` counts of a link. Only it may import clients of Kafka.
     """
 
+    shared_faults: Callable[[Declarations, Settings], Iterable[DeclarationFault]] = _circles
     replicated: Callable[[Value, str], Iterable[ReplicatedTopic]] = lambda *_: ()
     ends: Callable[[LoadedProject, Value], Iterable[CountedEnds]]
-
-    def __post_init__(self) -> None:
-        own = self.faults_between
-
-        def with_circles(declarations: Declarations, settings: Settings) -> list[DeclarationFault]:
-            return [*own(declarations, settings), *circles(declarations, settings.site)]
-
-        object.__setattr__(self, "faults_between", with_circles)
 
     def within_site(self, link: Value, site: str) -> Iterator[tuple[str, str]]:
         """Yields the topics of the project's own site between which a link moves records.

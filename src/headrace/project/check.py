@@ -45,9 +45,7 @@ def load_project(settings: Settings) -> LoadedProject:
         for declaration in declarations
         if declaration.kind is kind and not any(kind.type_faults(declaration.value))
     ]
-    between = [*_same_names(typed), *_same_groups(typed)]
-    between += [pair for kind in kinds() for pair in kind.faults_between(typed, settings)]
-    problems += [_problem(declaration, fault) for declaration, fault in between]
+    problems += [_problem(*pair) for pair in _faults_between(typed, settings)]
     problems += [problem for kind in kinds() for problem in kind.settings_faults(typed, settings)]
     problems += _clients_of_nothing(typed, settings)
     if not problems and not declarations:
@@ -109,6 +107,15 @@ def _clients_of_nothing(declarations: Declarations, settings: Settings) -> Itera
                 f"{plural}.{name}: no {kind.label} {name!r} is declared",
                 f"did you mean {close[0]!r}?" if close else listed,
             )
+
+
+def _faults_between(declarations: Declarations, settings: Settings) -> Iterator[DeclarationFault]:
+    yield from _same_names(declarations)
+    yield from _same_groups(declarations)
+    for kind in kinds():
+        yield from kind.faults_between(declarations, settings)
+    for shared_faults in dict.fromkeys(kind.shared_faults for kind in kinds()):
+        yield from shared_faults(declarations, settings)
 
 
 def _same_names(declarations: Declarations) -> Iterator[DeclarationFault]:

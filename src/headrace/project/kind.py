@@ -89,6 +89,8 @@ class Kind(Generic[Value]):
         faults: what else is wrong with a value by itself.
         faults_between: what is wrong between values of the kind and any others, given all of the
             project. Names and consumer groups are compared for all kinds.
+        shared_faults: what is wrong between values of several kinds. A function that kinds share is
+            called once.
         settings_faults: settings of ``headrace.toml`` that fit no declaration.
         warnings: what is valid, and does not do what is expected.
         consumer_group: of what reads topics as a group. Such kinds share one set of names, so that
@@ -117,6 +119,7 @@ class Kind(Generic[Value]):
     type_faults: Callable[[Value], Iterable[Fault]]
     faults: Callable[[Value, Settings], Iterable[Fault]]
     faults_between: Callable[[Declarations, Settings], Iterable[DeclarationFault]] = _none
+    shared_faults: Callable[[Declarations, Settings], Iterable[DeclarationFault]] = _none
     settings_faults: Callable[[Declarations, Settings], Iterable[Problem]] = _none
     warnings: Callable[[Value], Iterable[Fault]] = _none
     consumer_group: Callable[[Value], str] | None = None

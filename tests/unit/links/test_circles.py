@@ -16,9 +16,11 @@ from headrace import Dispatcher, Merger, Mirror, Topic
 from headrace.links.copying.declaration import CopyLink
 from headrace.links.copying.kind import CopyKind
 from headrace.links.dispatcher.kind import KIND as DISPATCHER
+from headrace.links.kind import LinkKind, link_kinds
 from headrace.links.merger.kind import KIND as MERGER
 from headrace.links.mirror.kind import KIND as MIRROR
 from headrace.project.kind import Declaration
+from headrace.project.kinds import kinds
 from headrace.settings import Settings
 
 NAMES = "abcdefg"
@@ -66,15 +68,9 @@ def refused(tmp_path):
     settings = Settings(tmp_path, "demo", (), "")
 
     def refused(*declarations):
-        """The faults of all kinds of the declarations, each once, as a check reports them."""
-        kinds = dict.fromkeys(declaration.kind.label for declaration in declarations)
-        by_label = {declaration.kind.label: declaration.kind for declaration in declarations}
-        faults = [
-            (str(declaration), fault.message)
-            for label in kinds
-            for declaration, fault in by_label[label].faults_between(declarations, settings)
-        ]
-        return list(dict.fromkeys(faults))
+        """The faults between the declarations, each once, as a check reports them."""
+        faults = RELAY.shared_faults(declarations, settings)
+        return [(str(declaration), fault.message) for declaration, fault in faults]
 
     return refused
 
@@ -155,7 +151,7 @@ def test_links_are_refused_exactly_if_their_topics_have_a_circle(drawn):
         else:
             declarations.append(relay(str(number), kind, **parts[0]))
     settings = Settings(None, "demo", (), "")
-    faults = list(RELAY.faults_between(declarations, settings))
+    faults = list(RELAY.shared_faults(declarations, settings))
     by_link = moves(declarations)
     assert bool(faults) == has_circle({pair for pairs in by_link.values() for pair in pairs})
     refused = {str(declaration) for declaration, _ in faults}
@@ -170,3 +166,9 @@ def test_links_are_refused_exactly_if_their_topics_have_a_circle(drawn):
         assert all(
             pair in by_link[link] for pair, (_, link) in zip(pairwise(way), steps, strict=True)
         )
+
+
+def test_a_check_looks_for_circles_once_for_all_kinds_of_links():
+    looks = {kind.shared_faults for kind in kinds() if isinstance(kind, LinkKind)}
+    assert looks == {RELAY.shared_faults}
+    assert len(link_kinds()) > 1

@@ -54,7 +54,6 @@ class CopyKind(LinkKind[Link]):
         }
         for name, value in common.items():
             object.__setattr__(self, name, value)  # it is frozen for all others
-        super().__post_init__()
 
     @property
     def plan_type(self) -> type[CopyPlan]:
