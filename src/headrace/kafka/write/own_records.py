@@ -17,7 +17,7 @@ _MARKERS = 1  # what ends a transaction; another one would have a record and a m
 
 
 class OwnRecords:
-    """The last record of each transaction by which its writer would find out how far it is.
+    """Detects records of another producer behind this one's last record.
 
     To be made after the producer has fenced the one before it, and before its positions are read.
 

@@ -48,8 +48,8 @@ _LOGGED = {"log.connection.close": "true", "log_level": "6"}
 # idle connection is closed by the client before that; a client reconnects when it has to send.
 MAX_IDLE_MS = 45_000
 _MAX_IDLE = "connections.max.idle.ms"
-# In words that no connection is lost with over which something was sent. Where words are those of a
-# loss, the state does not count: librdkafka would leave out a loss with the same ones.
+# Messages that occur only before a request was sent. The state is ignored: librdkafka suppresses
+# repeated text.
 _BEFORE_REQUESTS = re.compile(r"Connect to |[Hh]andshake|SASL|AUTH_LEGACY|resolve")
 _TIMED_OUT = re.compile(r"[1-9]\d* (in-flight|partially-sent)")
 

@@ -45,7 +45,7 @@ HANDOVER_SECONDS = TRANSACTION_SECONDS / 2
 """Of partitions that go to another instance, no further transaction begins after this time."""
 
 MAX_MISSES = 3
-"""So often an instance starts over without a topic that it has sent to. Each time takes 30 s."""
+"""Restarts in a row before a missing output topic ends the instance."""
 
 _LOG = logging.getLogger("headrace.workers")
 
