@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import threading
 from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +19,7 @@ from secrets import token_bytes as random_bytes
 
 import pytest
 from click.testing import CliRunner
+from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, wait_for
 
 import headrace
@@ -24,14 +30,16 @@ from headrace.kafka.client.offsets import commit_offsets, group_offsets
 from headrace.kafka.group.groups import delete_group
 from headrace.kafka.origin import ORIGIN
 from headrace.kafka.table.topic_table import table_records
-from headrace.links.change.plan import change_plan
+from headrace.links.change.copy_run import ChangeCopy
+from headrace.links.change.plan import ChangePlan, change_plan
+from headrace.links.timing import LinkTiming
 from headrace.model import TopicPartition
 from headrace.settings import KafkaSettings, load_settings
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 FLOW = """
 from datetime import datetime, timedelta
-from headrace import ByField, ByHash, Topic, worker
+from headrace import ByAccount, ByField, ByHash, RetryTopics, Topic, worker
 
 class Order:
     id: int
@@ -44,10 +52,15 @@ old = Topic("{name}", key="customer", partitions=3, **common)
 new = Topic("{name}-2", {new}, **common)
 like = Topic("{name}-like", {new}, **common)
 
-@worker(topic=old, name="charge")
+@worker(topic=old, name="charge", on_failure=RetryTopics([timedelta(hours=1)]))
 async def charge(order: Order) -> None:
     pass
 """
+BY_ACCOUNT = (
+    'key="customer", partitions=4, '
+    'partitioning=ByAccount(timedelta(minutes=1), account="account", lead=timedelta(hours=2)), '
+    "latest_ahead=timedelta(minutes=30)"
+)
 
 
 @dataclass
@@ -70,12 +83,37 @@ class Shop:
         start = max((n for n, line in enumerate(lines) if line == "{"), default=len(lines) - 1)
         return json.loads("\n".join(lines[start:]))
 
-    def copy_until(self, count: int) -> None:
-        """Kills a copy when the new topic has so many records."""
+    def copying(self) -> subprocess.Popen:
         command = [sys.executable, "-m", "headrace", *self._arguments("--copy")]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as running:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def kill_copy(self, count: int) -> None:
+        """Kills a copy that runs when the new topic has so many records."""
+        with self.copying() as running:
             wait_for(lambda: len(self.records(self.new)) >= count or running.poll() is not None)
             running.kill()
+        assert running.returncode == -signal.SIGKILL
+
+    @contextmanager
+    def open_transaction(self) -> Iterator[None]:
+        """No copy that starts within ends: of what is there, these records may be committed yet."""
+        own = {"transactional.id": f"open-{self.name}", "transaction.timeout.ms": "600000"}
+        config = self.config | own
+        sender = connected_producer(config)
+        sender.init_transactions()
+        sender.begin_transaction()
+        for partition in range(3):
+            sender.produce(self.name, b"aborted", partition=partition)
+        assert sender.flush(FLUSH_SECONDS) == 0
+        try:
+            yield
+        finally:
+            sender.abort_transaction()
+
+    def plan(self) -> ChangePlan:
+        topics = headrace.Project.open(self.folder).topics
+        settings = load_settings(self.folder, {})
+        return change_plan(settings, topics[self.name], topics[self.new])
 
     def _arguments(self, *arguments: str) -> list[str]:
         names = ["topics", "change", self.name, self.new]
@@ -107,6 +145,31 @@ class Shop:
         return ids
 
 
+class Writing:
+    """Writes to the old topic while the block is executed, at least some records."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop, self.sent = shop, 0
+
+    def send(self, count: int) -> None:
+        self.shop.send(self.shop.name, range(self.sent, self.sent + count))
+        self.sent += count
+
+    def __enter__(self) -> None:
+        self.is_ending = threading.Event()
+        self.thread = threading.Thread(target=self._write)
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.is_ending.set()
+        self.thread.join()
+
+    def _write(self) -> None:
+        self.send(50)
+        while not self.is_ending.is_set():
+            self.send(50)
+
+
 @pytest.fixture
 def shop(broker, topic, tmp_path, monkeypatch):
     """``shop(declared)``: a project whose new topic is declared like that."""
@@ -135,6 +198,7 @@ def shop(broker, topic, tmp_path, monkeypatch):
         'key="customer", partitions=2',
         'key="account", partitions=4',
         'key="account", partitions=4, partitioning=ByField("id")',
+        BY_ACCOUNT,
         'key="id", partitions=5, partitioning=ByHash(("account",), timedelta(seconds=9))',
     ],
 )
@@ -149,7 +213,8 @@ def test_copies_lie_where_producers_put_them_by_the_new_key_in_their_order(shop,
     assert shop.places(shop.new) == shop.places(f"{shop.name}-like")
     check = shop.run("--check")
     assert (check["records"], check["copies"], check["is_whole"]) == (300, 300, True)
-    if "customer" in declared:
+    assert before["keeps_order"] == (declared.startswith('key="customer"') and "By" not in declared)
+    if before["keeps_order"]:
         assert shop.by_key(shop.new) == shop.by_key(shop.name)
     times = {json.loads(r.value())["id"]: r.timestamp() for r in shop.records(shop.name)}
     assert times == {json.loads(r.value())["id"]: r.timestamp() for r in shop.records(shop.new)}
@@ -159,28 +224,67 @@ def test_copies_lie_where_producers_put_them_by_the_new_key_in_their_order(shop,
 
 
 def test_a_copy_that_is_killed_again_and_again_has_each_record_once(shop, pytestconfig):
-    """Records are written meanwhile; a run that is not killed ends at their end."""
+    """Records are written meanwhile; a run that is not killed ends at the end of its start."""
     shop, random = shop(), Random(pytestconfig.option.seed)
-    sent = 0
-    for _ in range(5):
-        shop.send(shop.name, range(sent, sent + 4_000))
-        sent += 4_000
+    writer = Writing(shop)
+    for _ in range(4):
+        writer.send(3_000)
         there = len(shop.records(shop.new))
-        shop.copy_until(there + random.choice([1, 500, 2_000, 3_999]))
+        with shop.open_transaction(), writer:
+            shop.kill_copy(there + random.choice([1, 500, 2_000, 2_999]))
+    assert writer.sent > 12_000
     assert shop.run("--copy")["behind"] == 0
     assert shop.by_key(shop.new) == shop.by_key(shop.name)
     check = shop.run("--check")
-    assert (check["records"], check["copies"], check["is_whole"]) == (sent, sent, True)
+    records = check["records"], check["copies"], check["is_whole"]
+    assert records == (writer.sent, writer.sent, True)
+
+
+def test_runs_at_once_share_the_partitions(shop):
+    shop = shop()
+    shop.send(shop.name, range(5_000))
+    with shop.copying() as first, shop.copying() as second:
+        assert (first.wait(), second.wait()) == (0, 0)
+    check = shop.run("--check")
+    assert (check["records"], check["copies"], check["is_whole"]) == (5_000, 5_000, True)
+
+
+def test_a_copy_waits_for_open_transactions_and_says_which(shop):
+    shop = shop()
+    shop.send(shop.name, range(30))
+    statuses = []
+    run = ChangeCopy(shop.plan(), LinkTiming(check_seconds=1.0))
+    with ThreadPoolExecutor() as threads:
+        with shop.open_transaction():
+            shop.send(shop.name, range(30, 60))
+            running = threads.submit(run.run, statuses.append)
+            wait_for(lambda: running.done() or any(at.reason for at in statuses))
+            assert not running.done()
+        running.result()
+    assert run.is_whole
+    [reason] = {at.reason for at in statuses if at.reason}
+    assert f"a transaction in {shop.name}/0 is open" in reason
+    assert len(shop.records(shop.new)) == 60
+
+
+def test_a_record_whose_spreads_are_not_known_yet_ends_the_copy_with_its_offset(shop):
+    """What is before it is copied, to where producers put it."""
+    shop = shop(BY_ACCOUNT)
+    shop.send(shop.name, range(20))
+    ahead = datetime.now(UTC) + timedelta(hours=5)
+    event = {"id": 99, "customer": "c", "account": "a", "at": ahead.isoformat()}
+    shop.raw(shop.name, {"value": json.dumps(event).encode(), "key": b"c", "partition": 1})
+    message = shop.run("--copy", code=3)["message"]
+    count = sum(record.partition() == 1 for record in shop.records(shop.name))
+    assert f"{shop.name}/1 can't be copied further" in message
+    assert f"offset {count - 1}" in message or f"offset={count - 1}" in message
 
 
 def test_where_its_position_has_expired_the_copy_says_how_far_it_is(shop):
     shop = shop()
     shop.send(shop.name, range(200))
     shop.run("--copy")
-    topics = headrace.Project.open(shop.folder).topics
-    settings = load_settings(shop.folder, {})
-    plan = change_plan(settings, topics[shop.name], topics[shop.new])
-    delete_group(shop.config, plan.group)
+    delete_group(shop.config, shop.plan().group)
     shop.send(shop.name, range(200, 300))
     shop.run("--copy")
     assert shop.run("--check")["is_whole"]
@@ -223,13 +327,18 @@ def test_late_records_are_not_copied_behind_others_unless_it_is_asked_for(shop):
     check = shop.run("--check")
     assert (check["own_records"], check["is_whole"]) == (50, True)
     shop.send(shop.name, range(100, 110))
-    assert shop.run()["own_records"]
+    assert shop.run()["has_own_records"]
     refused = shop.run("--copy", code=3)
     assert refused["error"] == "TOPIC_CHANGE_REFUSED"
     assert len(shop.records(shop.new)) == 100
     shop.run("--copy", "--late")
     check = shop.run("--check", code=1)
     assert (check["copies"], check["behind_own"]) == (60, 10)
+    # Where copies are last, the others are found before them.
+    shop.send(shop.name, range(110, 200))
+    shop.run("--copy", "--late")
+    shop.send(shop.name, range(200, 210))
+    assert "50 records of its own" in shop.run("--copy", code=3)["message"]
 
 
 @pytest.mark.parametrize("defect", ["lost", "twice", "elsewhere", "value", "header", "key"])
@@ -294,3 +403,37 @@ def test_a_group_starts_where_all_that_it_has_read_lies_before(shop):
     at = group_offsets(shop.config, group, new)
     unread = [r for r in shop.records(shop.new) if r.offset() >= at[TopicPartition.of(r)]]
     assert {json.loads(r.value())["id"] for r in unread} == set(range(60, 75))
+
+
+def test_no_group_moves_if_one_of_them_can_not(shop):
+    shop = shop()
+    shop.send(shop.name, range(6))
+    shop.run("--copy")
+    first, second = f"first-{shop.name}", f"second-{shop.name}"
+    ends = {TopicPartition(shop.name, n): 0 for n in range(3)}
+    commit_offsets(shop.config, first, ends)
+    refused = shop.run("--move", first, "--move", second, code=3)
+    assert f"group {second}: it has committed no offset" in refused["message"]
+    new = [TopicPartition(shop.new, n) for n in range(7)]
+    assert group_offsets(shop.config, first, new) == {}
+    commit_offsets(shop.config, second, ends)
+    moves = shop.run("--move", first, "--move", second)["moves"]
+    assert [(move["group"], move["unread"]) for move in moves] == [(first, 6), (second, 6)]
+    assert len(group_offsets(shop.config, first, new)) == 7
+
+
+def test_a_worker_does_not_move_while_records_wait_in_its_retry_topics(shop):
+    shop = shop()
+    shop.send(shop.name, range(6))
+    shop.run("--copy")
+    waiting = f"{shop.name}.charge.retry-1"
+    make_topic(shop.config, waiting, 1)
+    shop.raw(waiting, {"value": b"1"}, {"value": b"2"})
+    [reader] = shop.run()["readers"]
+    assert reader["waiting"] == 2
+    group = reader["group"]
+    commit_offsets(shop.config, group, {TopicPartition(shop.name, n): 0 for n in range(3)})
+    refused = shop.run("--move", group, code=3)["message"]
+    assert "2 records wait in the retry topics of worker charge" in refused
+    commit_offsets(shop.config, f"{group}:retry", {TopicPartition(waiting, 0): 2})
+    assert shop.run("--move", group)["moves"][0]["is_moved"]

@@ -317,7 +317,8 @@ class LinkInstance(Generic[Start]):
         unknown = set() if self._unknown_since is None else self._waiting
         try:
             with naming_site(self._target.site):
-                hanging = self._hanging.find(self.progress.partitions | unknown)
+                watched = self.progress.partitions | unknown | self._target.written_elsewhere()
+                hanging = self._hanging.find(watched)
         except (BrokerUnreachableError, TopicMissingError):  # the carrier says so
             return
         except KafkaException as error:

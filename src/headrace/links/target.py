@@ -64,6 +64,14 @@ class LinkTarget:
         """Returns the topics whose partitions the members share."""
         return self.shared or self.topics
 
+    def written_elsewhere(self) -> set[TopicPartition]:
+        """Returns the partitions that are written, where these are not the shared ones.
+
+        Raises BrokerUnreachableError if the brokers do not answer.
+        """
+        live = describe(self.config, self.topics) if self.shared else {}
+        return {place for topic in live.values() for place in topic.all_partitions}
+
 
 @contextlib.contextmanager
 def naming_site(site: str) -> Iterator[None]:

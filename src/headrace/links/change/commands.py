@@ -12,7 +12,6 @@ from headrace.topics.spreads.commands import topics
 
 if TYPE_CHECKING:
     from headrace.links.change.comparison import ChangeCheck
-    from headrace.links.change.groups import GroupMove
     from headrace.links.change.plan import ChangePlan
     from headrace.links.change.standing import ChangeStanding
     from headrace.links.change.views import GroupMoves
@@ -26,8 +25,14 @@ headrace topics change orders orders-2 --move headrace.charge --dry-run"""
 @command(_CHANGE)
 @click.argument("old")
 @click.argument("new")
-@click.option("--copy", is_flag=True, help="Copy OLD to NEW, up to the end that OLD has.")
-@click.option("--late", is_flag=True, help="Copy also behind records that NEW has of its own.")
+@click.option(
+    "--copy", is_flag=True, help="Copy OLD to NEW, up to the end that OLD has at the start."
+)
+@click.option(
+    "--late",
+    is_flag=True,
+    help="Copy even if NEW has other records; their order to the copies is lost.",
+)
 @click.option("--check", is_flag=True, help="Read both topics, and compare them record by record.")
 @click.option(
     "--move",
@@ -56,6 +61,7 @@ def change(  # noqa: PLR0913 - one for each option
     """
     from headrace.links.change.plan import change_plan
     from headrace.links.change.rules import require_fit
+    from headrace.links.change.standing import change_standing
     from headrace.project.services import broker_config
 
     if copy + check + bool(groups) > 1:
@@ -70,31 +76,21 @@ def change(  # noqa: PLR0913 - one for each option
     if check:
         return _check(session, plan)
     if groups:
-        return _move(plan, groups, dry_run=dry_run)
+        return _move(session, plan, groups, dry_run=dry_run)
     if copy:
         _copy(session, plan, late=late)
-    return _standing(session, plan, old_topic, new_topic, is_copied=copy)
+    return change_standing(session.project, plan, old_topic, new_topic)
 
 
 def _copy(session: Session, plan: ChangePlan, *, late: bool) -> None:
     from headrace.cli.service_run import run_service
-    from headrace.links.change.copy_run import ChangeCopy, require_no_own_records
-    from headrace.links.copying.views import copying
+    from headrace.links.change.copy_run import ChangeCopy
+    from headrace.links.change.views import changing
 
-    if not late:
-        require_no_own_records(plan)
-    run_service(session, ChangeCopy(plan), copying, plan.name)
-
-
-def _standing(
-    session: Session, plan: ChangePlan, old: Topic, new: Topic, *, is_copied: bool
-) -> ChangeStanding:
-    from headrace.links.change.standing import change_standing
-
-    standing = change_standing(session.project, plan, old, new)
-    if is_copied and standing.behind:
+    run = ChangeCopy(plan, late=late)
+    run_service(session, run, changing, plan.name)
+    if not run.is_whole:
         session.exit_code = FAILED
-    return standing
 
 
 def _check(session: Session, plan: ChangePlan) -> ChangeCheck:
@@ -106,12 +102,15 @@ def _check(session: Session, plan: ChangePlan) -> ChangeCheck:
     return result
 
 
-def _move(plan: ChangePlan, groups: tuple[str, ...], *, dry_run: bool) -> GroupMoves:
-    from headrace.links.change.groups import move_group
+def _move(
+    session: Session, plan: ChangePlan, groups: tuple[str, ...], *, dry_run: bool
+) -> GroupMoves:
+    from headrace.links.change.groups import move_groups
     from headrace.links.change.views import GroupMoves
+    from headrace.workers.declaration import Worker
 
-    moves: list[GroupMove] = [move_group(plan, group, dry_run=dry_run) for group in groups]
-    return GroupMoves(tuple(moves))
+    workers = session.project.declared(Worker).values()
+    return GroupMoves(move_groups(plan, workers, groups, dry_run=dry_run))
 
 
 topics.add_command(change)

@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.errors import SpreadsUnknownError, TopicChangeRefusedError
 from headrace.kafka.client.headers import headers_of
 from headrace.kafka.client.offsets import earliest_offsets
 from headrace.kafka.origin import ORIGIN
 from headrace.kafka.read.range_reader import Record, read_records
 from headrace.ledger.sums import Sums
-from headrace.links.change.plan import ChangePlan, ranges_of
+from headrace.links.change.places import Placed
+from headrace.links.change.plan import ChangePlan
 from headrace.links.change.standing import ChangedPartition, copied_partitions
+from headrace.links.change.topics import ranges_of
 from headrace.model import OffsetRange, TopicPartition
 from headrace.spark.header_columns import TIMESTAMP
 
@@ -95,12 +98,14 @@ def compare(plan: ChangePlan) -> ChangeCheck:
         BrokerUnreachableError: if the brokers do not answer.
         AuthorizationError: if an ACL is missing.
         RecordsUnreadableError: if records are damaged.
+        TopicChangeRefusedError: if spreads of a record are not known yet.
     """
     # Positions before the ends of the new topic: their copies are in it, as of one transaction.
     parts = {at.partition: at for at in copied_partitions(plan)}
     ranges = {number: _copied_range(plan, at) for number, at in parts.items()}
     new = ranges_of(plan.target, plan.new)
-    expected, unreadable = _expected(plan, ranges)
+    with plan.following():
+        expected, unreadable = _expected(plan, ranges)
     copies = _copies(plan, ranges, new)
     checks = tuple(
         PartitionCheck(
@@ -145,7 +150,7 @@ def _expected(
     unreadable = 0
     for record in read_records(plan.source, plan.group, ranges.values()):
         message: Any = record
-        place = plan.places.of(message)
+        place = _place(plan, message)
         unreadable += not place.is_event
         headers = headers_of(record) or ()
         time_ms = record.timestamp()[1]
@@ -153,6 +158,14 @@ def _expected(
             place.partition, record.offset(), place.key, record.value(), headers, time_ms
         )
     return sums, unreadable
+
+
+def _place(plan: ChangePlan, message: Any) -> Placed:
+    try:
+        return plan.places.of(message)
+    except SpreadsUnknownError as error:
+        at = f"{TopicPartition.of(message).path} at offset {message.offset()}"
+        raise TopicChangeRefusedError(plan.old, plan.new, f"{at} has no place: {error}") from error
 
 
 def _copies(plan: ChangePlan, ranges: Mapping[int, OffsetRange], new: list[OffsetRange]) -> _Copies:

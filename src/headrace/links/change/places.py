@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from headrace.errors import RecordRejectedError
+from headrace.errors import LinkRecordError, RecordRejectedError, SpreadsUnknownError
 from headrace.kafka.client.headers import headers_of
+from headrace.links.target import Rejection
 from headrace.model import (
     ByAccount,
     ByField,
@@ -82,7 +83,12 @@ class RecordPlaces:
         self._has_time = isinstance(strategy, ByHash)
 
     def of(self, message: Any) -> Placed:
-        """Returns the place of a record."""
+        """Returns the place of a record.
+
+        Raises:
+            SpreadsUnknownError: if it is not known yet which spreads count for its window. No
+                place is exact: the one that a later version gives its account is another one.
+        """
         key, value, headers = message.key(), message.value(), headers_of(message) or ()
         try:
             fields = self._reads.document(value, headers) if self._key or self._by_event else {}
@@ -135,11 +141,22 @@ class PlacedRecord:
         return self._message.timestamp()
 
 
-def placing(places: RecordPlaces, topic: str) -> Callable[[Any], tuple[TopicPartition, Any]]:
-    """Returns what says where a record is copied to, and as what."""
+def placing(
+    places: RecordPlaces,
+    topic: str,
+    record_error: Callable[[TopicPartition, Rejection], LinkRecordError],
+) -> Callable[[Any], tuple[TopicPartition, Any]]:
+    """Returns what says where a record is copied to, and as what.
+
+    It raises LinkRecordError for a record that has no known place.
+    """
 
     def placed(message: Any) -> tuple[TopicPartition, Any]:
-        place = places.of(message)
+        try:
+            place = places.of(message)
+        except SpreadsUnknownError as error:
+            source = TopicPartition(message.topic(), message.partition())
+            raise record_error(source, Rejection(message.offset(), str(error))) from error
         return TopicPartition(topic, place.partition), PlacedRecord(message, place.key)
 
     return placed

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from headrace.errors import TopicChangeRefusedError, TopicMissingError
-from headrace.kafka.client.admin_requests import LiveTopic, describe
-from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.client.headers import headers_of
-from headrace.kafka.client.offsets import watermarks
 from headrace.kafka.origin import Origin, origins
-from headrace.kafka.read.range_reader import Record, read_records
-from headrace.links.change.places import ByAccounts, RecordPlaces, placing
+from headrace.kafka.read.range_reader import Record
+from headrace.links.change.new_records import read_new, require_last_copies
+from headrace.links.change.places import RecordPlaces, placing
+from headrace.links.change.spreads import ChangeSpreads
 from headrace.links.change.status import ChangeStatus
+from headrace.links.change.topics import live_topic
 from headrace.links.copy_ends import Copies
 from headrace.links.copying.plan import CopyPlan, LastCopies, Placing
 from headrace.links.target import LinkTarget
-from headrace.model import OffsetRange, Topic, TopicPartition
+from headrace.model import Topic, TopicPartition
 from headrace.project.site_clusters import own_cluster
 from headrace.settings import Settings
-from headrace.topics.spreads.placing import SpreadPlaces, SpreadTopics
 from headrace.topics.tail import json_text_of
 
 if TYPE_CHECKING:
@@ -48,9 +47,15 @@ class ChangePlan(CopyPlan):
 
     Attributes:
         places: where records go.
+        spreads: that are applied to the new topic; None: it takes none.
+        known_copies: the last copy of each partition; None: they are read where they are needed.
     """
 
     places: RecordPlaces = field(kw_only=True, repr=False)
+    spreads: ChangeSpreads | None = field(default=None, kw_only=True, repr=False)
+    known_copies: Mapping[TopicPartition, Origin] | None = field(
+        default=None, kw_only=True, repr=False
+    )
 
     status = ChangeStatus
 
@@ -76,7 +81,11 @@ class ChangePlan(CopyPlan):
 
     @property
     def placed(self) -> Placing:
-        return placing(self.places, self.new)
+        return placing(self.places, self.new, self.record_error)
+
+    def following(self) -> AbstractContextManager[None]:
+        """Returns the block within which records can be placed. Raises as ``ChangeSpreads``."""
+        return nullcontext() if self.spreads is None else self.spreads.followed()
 
     @property
     def last_copies(self) -> LastCopies:
@@ -92,44 +101,10 @@ class ChangePlan(CopyPlan):
         is_copy = known and (known[-1].site, known[-1].topic) == (self.origin_site, self.old)
         return known[-1] if is_copy else None
 
-    def _last_copies(self, copies: Copies) -> Mapping[TopicPartition, Origin]:
-        """Returns the last copy of each partition, as all of the new topic may have its copies."""
-        if not copies.sources:
-            return {}
-        last: dict[TopicPartition, Origin] = {}
-        ranges = ranges_of(self.target, self.new)
-        for record in read_records(self.target, self.group, ranges):
-            origin = self.origin_of(record)
-            if origin is not None:
-                place = TopicPartition(self.old, origin.partition)
-                last[place] = max(last.get(place, origin), origin, key=lambda at: at.offset)
-        if any(range_.start > 0 for range_ in ranges):
-            reason = (
-                f"its position is not known any more, and {self.new} has deleted records: which of "
-                f"{self.old} were copied can't be said. Delete {self.new} and its records, "
-                "`headrace apply`, and copy again"
-            )
-            raise TopicChangeRefusedError(self.old, self.new, reason)
-        return last
-
-
-def live_topic(config: ClientConfig, topic: str) -> LiveTopic:
-    """Returns a topic as it is.
-
-    Raises:
-        TopicMissingError: if there is no such topic.
-        BrokerUnreachableError: if the brokers do not answer.
-    """
-    live = describe(config, [topic]).get(topic)
-    if live is None:
-        raise TopicMissingError(topic)
-    return live
-
-
-def ranges_of(config: ClientConfig, topic: str) -> list[OffsetRange]:
-    """Returns the offsets that each partition of a topic has. Raises as :func:`live_topic`."""
-    marks = watermarks(config, live_topic(config, topic).all_partitions)
-    return [OffsetRange(at, start, end) for at, (start, end) in sorted(marks.items())]
+    def _last_copies(self, _: Copies) -> Mapping[TopicPartition, Origin]:
+        if self.known_copies is not None:
+            return self.known_copies
+        return require_last_copies(self, read_new(self))
 
 
 def change_plan(settings: Settings, old: Topic, new: Topic) -> ChangePlan:
@@ -141,6 +116,8 @@ def change_plan(settings: Settings, old: Topic, new: Topic) -> ChangePlan:
     """
     cluster = own_cluster(settings)
     config = cluster.client_config()
+    text_of = json_text_of(settings, new.record_format)
+    spreads = ChangeSpreads(old.name, new, config, text_of) if new.takes_spreads else None
     return ChangePlan(
         f"{old.name} to {new.name}",
         # By its id: of a new topic that was recreated, no position is known, and all is copied.
@@ -150,24 +127,6 @@ def change_plan(settings: Settings, old: Topic, new: Topic) -> ChangePlan:
         config,
         config,
         {old.name: new.name},
-        places=RecordPlaces(
-            old,
-            new,
-            json_text_of(settings, new.record_format),
-            _by_account(settings, new, config),
-        ),
+        places=RecordPlaces(old, new, text_of, None if spreads is None else spreads.place),
+        spreads=spreads,
     )
-
-
-def _by_account(settings: Settings, new: Topic, config: ClientConfig) -> ByAccounts | None:
-    spread = SpreadTopics.of([new], settings)
-    if spread is None:
-        return None
-    places = SpreadPlaces(spread, config)
-
-    def by_account(
-        value: bytes | None, key: bytes | None, headers: Collection[tuple[str, bytes | None]]
-    ) -> int:
-        return places.partition(new.name, value, key, headers)
-
-    return by_account

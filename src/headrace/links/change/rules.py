@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from headrace.errors import TopicChangeRefusedError
 from headrace.kafka.admin.topics import topic_states
 from headrace.kafka.client.clients import ClientConfig
-from headrace.links.change.plan import live_topic
-from headrace.model import Topic
+from headrace.links.change.topics import live_topic
+from headrace.model import ByAccount, Topic
 
 _RETENTION = "retention.ms"
 _RETENTION_BYTES = "retention.bytes"
@@ -52,6 +52,13 @@ def _declared_faults(old: Topic, new: Topic) -> Iterator[str]:
         yield "values are copied as they are, and the two declare different formats"
     if old.key is not None and new.key is None:
         yield f"{new.name} declares no key: its key is the account, which copies do not have"
+    by_account = isinstance(new.partitioning, ByAccount) and new.partitioning.account is None
+    if old.key is None and new.key is not None and by_account:
+        yield (
+            f"{new.name} is partitioned by account and has a key, so that the account is in a "
+            f"header, which records of {old.name} do not have: it is their key. Declare its field "
+            "with ByAccount(account=...)"
+        )
 
 
 def _live_faults(

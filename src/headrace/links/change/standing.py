@@ -6,13 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.kafka.client.admin_requests import describe
-from headrace.kafka.client.offsets import earliest_offsets, group_offsets, latest_offsets
+from headrace.kafka.client.offsets import (
+    earliest_offsets,
+    group_offsets,
+    high_watermarks,
+    latest_offsets,
+)
 from headrace.kafka.group.groups import describe_group
 from headrace.kafka.read.range_reader import read_backwards
-from headrace.links.change.plan import ChangePlan, live_topic
+from headrace.links.change.plan import ChangePlan
+from headrace.links.change.topics import live_topic
+from headrace.links.change.waiting import waiting_records
 from headrace.links.copying.positions import committed_positions
 from headrace.model import ByKey, Topic, TopicPartition
 from headrace.project.loaded import LoadedProject
+from headrace.workers.declaration import Worker
 
 _LAST_OFFSETS = 10_000  # a record, and markers of transactions after it
 
@@ -25,7 +33,7 @@ class ChangedPartition:
         partition: its number.
         first: its first offset.
         copied: the next offset to copy; None: none was copied yet.
-        end: its end.
+        end: its end, records of open transactions included.
     """
 
     partition: int
@@ -50,6 +58,7 @@ class TopicReader:
         members: how many the group has.
         behind: offsets of the old topic that it has not read; None: it has committed none.
         is_moved: whether it has offsets in the new topic.
+        waiting: records of the old topic in retry topics of a worker, which do not move.
     """
 
     kind: str
@@ -58,6 +67,7 @@ class TopicReader:
     members: int
     behind: int | None
     is_moved: bool
+    waiting: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,11 +79,11 @@ class ChangeStanding:
         to: its copy.
         partitions: of both, in Kafka.
         keys: fields that both declare as keys; empty: none.
-        keeps_order: whether events of a key keep their order in any case, as one partition had
-            all of them.
+        keeps_order: whether the declarations say that events of a key keep their order: one
+            partition of each has all of them. Not known: whether the old one has got partitions.
         copied: the partitions.
         behind: offsets that are not copied yet.
-        own_records: whether the new topic ends with records that are no copies.
+        has_own_records: whether the new topic ends with records that are no copies.
         writers: what the project declares to write the old topic.
         readers: what it declares to read the old topic.
     """
@@ -85,7 +95,7 @@ class ChangeStanding:
     keeps_order: bool
     copied: tuple[ChangedPartition, ...]
     behind: int
-    own_records: bool
+    has_own_records: bool
     writers: tuple[str, ...]
     readers: tuple[TopicReader, ...]
 
@@ -116,8 +126,8 @@ def change_standing(
 
 
 def keeps_order(old: Topic, new: Topic) -> bool:
-    """Returns whether one partition of the old topic has all events of a key of the new one."""
-    return old.key == new.key and isinstance(old.partitioning, ByKey)
+    """Returns whether, as declared, one partition of each topic has all events of a key."""
+    return old.key == new.key and all(isinstance(at.partitioning, ByKey) for at in (old, new))
 
 
 def copied_partitions(plan: ChangePlan) -> tuple[ChangedPartition, ...]:
@@ -126,13 +136,14 @@ def copied_partitions(plan: ChangePlan) -> tuple[ChangedPartition, ...]:
     # Before the ends: what is copied meanwhile is never beyond them.
     positions = committed_positions(plan, places)
     firsts = earliest_offsets(plan.source, places)
-    ends = latest_offsets(plan.source, places)
+    # With open transactions: what is committed behind one is not copied before that has ended.
+    ends = high_watermarks(plan.source, places)
     return tuple(
         ChangedPartition(
             place.partition,
             firsts[place],
             None if (position := positions[place]) is None else position.offset,
-            ends[place][0],
+            ends[place],
         )
         for place in sorted(places)
     )
@@ -163,7 +174,9 @@ def _readers(project: LoadedProject, plan: ChangePlan, old: Topic) -> Iterator[T
         moved = group_offsets(plan.source, group, live[plan.new].all_partitions)
         members = describe_group(plan.source, group).members
         behind = _behind(read, ends) if read else None
-        yield TopicReader(kind.label, value.name, group, len(members), behind, bool(moved))
+        waiting = waiting_records(plan, value) if isinstance(value, Worker) else 0
+        label, name = kind.label, value.name
+        yield TopicReader(label, name, group, len(members), behind, bool(moved), waiting)
 
 
 def _behind(read: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> int:

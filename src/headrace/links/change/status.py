@@ -13,4 +13,3 @@ class ChangeStatus(CopyStatus):
     """The status of a copy. Its partitions are those of the topic that is copied."""
 
     kind: ClassVar[str] = "change"
-    folder: ClassVar[str] = "changes"

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from rich.markup import escape
 
 from headrace.cli.screen import Screen, safe, table
+from headrace.cli.service_progress import live_figures
 from headrace.cli.view import view
 from headrace.links.change.comparison import ChangeCheck
 from headrace.links.change.groups import GroupMove
 from headrace.links.change.standing import ChangeStanding
+from headrace.links.copying.status import CopyStatus
+from headrace.links.copying.views import copy_figures
+from headrace.service.status import State
 
 _SHOWN = 20
 
@@ -21,6 +25,14 @@ class GroupMoves:
     """The offsets at which groups start, for each that was named."""
 
     moves: tuple[GroupMove, ...]
+
+
+@live_figures
+def changing(status: CopyStatus) -> str:
+    """Returns the line of figures of a copy, and what it waits for."""
+    figures = copy_figures(status)
+    is_said = not status.reason or status.state is State.WAITING
+    return figures if is_said else f"{figures}, waits: {status.reason}"
 
 
 @view.register
@@ -33,8 +45,8 @@ def _standing(standing: ChangeStanding, screen: Screen) -> None:
     )
     if not standing.keeps_order:
         screen.warning(
-            "events of a key keep their order within a partition of "
-            f"{standing.topic}; several may have them"
+            "events of a key keep the order that they have within a partition of "
+            f"{standing.topic}, where one of {standing.to} gets them; several may have them"
         )
     copied = table("partition", "first", "copied", "end", "behind", right=(0, 1, 2, 3, 4))
     for at in sorted(standing.copied, key=lambda at: (-at.behind, at.partition))[:_SHOWN]:
@@ -55,15 +67,16 @@ def _users(standing: ChangeStanding) -> Iterator[str]:
     for reader in standing.readers:
         behind = "nothing committed" if reader.behind is None else f"{reader.behind:,} behind"
         moved = ", moved" if reader.is_moved else ""
+        waiting = f", {reader.waiting:,} records in retry topics" if reader.waiting else ""
         yield (
             f"reads {escape(standing.topic)}: {escape(reader.kind)} {escape(reader.name)}, group "
-            f"{safe(reader.group)}, {reader.members:,} members, {behind}{moved}"
+            f"{safe(reader.group)}, {reader.members:,} members, {behind}{waiting}{moved}"
         )
 
 
 def _next(standing: ChangeStanding) -> str:
     command = f"headrace topics change {escape(standing.topic)} {escape(standing.to)}"
-    if standing.behind and standing.own_records:
+    if standing.behind and standing.has_own_records:
         return (
             f"[yellow]{standing.behind:,} offsets were written to {escape(standing.topic)} late: "
             f"{escape(standing.to)} has records of its own. Stop what writes them."

@@ -131,6 +131,16 @@ class CopyCarrier(Carrier[Position]):
             [s for s in sources if self._partitions.pop((s.topic, s.partition), None)]
         )
 
+    @property
+    def has_uncommitted(self) -> bool:
+        """Returns whether records are in an open transaction."""
+        return bool(self._uncommitted)
+
+    @property
+    def committed(self) -> dict[TopicPartition, int]:
+        """Returns the next offsets that are committed, by partitions of the source; -1: none is."""
+        return {partition.source: partition.committed for partition in self._partitions.values()}
+
     def lags(self) -> dict[TopicPartition, int | None]:
         """Returns the offsets from the next record to the end of each partition.
 

@@ -28,8 +28,7 @@ def summary(statuses: Sequence[CopyStatus]) -> Group:
     return instances(statuses, columns, lambda status: status.refused.values())
 
 
-@live_figures
-def copying(status: CopyStatus) -> str:
+def copy_figures(status: CopyStatus) -> str:
     """Returns the line of figures of `run`."""
     figures = [
         f"{status.records:,} records copied",
@@ -44,3 +43,6 @@ def copying(status: CopyStatus) -> str:
     if status.refused:
         figures.append(f"{status.refused_partitions:,} partitions refused")
     return ", ".join(figures)
+
+
+copying = live_figures(copy_figures)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.errors import LinkRecordError, SpreadsUnknownError
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import EventCheck
-from headrace.links.change.places import Placed, PlacedRecord, RecordPlaces
+from headrace.links.change.places import Placed, PlacedRecord, RecordPlaces, placing
+from headrace.links.copying.plan import CopyPlan
 from headrace.model import ByAccount, ByField, ByHash, ByShard, Random, Spread, Topic
 from headrace.model.partitioning import partition_of_key
 
@@ -39,6 +43,9 @@ class Message:
 
     def headers(self) -> list[tuple[str, bytes]]:
         return [("account", b"acme")]
+
+    def topic(self) -> str:
+        return "old"
 
     def partition(self) -> int:
         return 5
@@ -107,3 +114,17 @@ def test_a_record_is_written_with_its_new_key_and_what_it_had():
     record = PlacedRecord(Message(b"value", b"old"), b"new")
     written = record.key(), record.value(), record.offset(), record.timestamp()
     assert written == (b"new", b"value", 7, (1, 17))
+
+
+def test_a_record_whose_spreads_are_not_known_yet_is_an_error_that_names_its_offset():
+    def unknown(value, key, headers):
+        raise SpreadsUnknownError("new", "it is beyond the lead")
+
+    plan_of = CopyPlan.record_error
+    places = RecordPlaces(topic(), topic("new"), None, unknown)
+    plan = SimpleNamespace(source_names=("change", "old to new", "here"), copies={"old": "new"})
+    placed = placing(places, "new", partial(plan_of, plan))
+    with pytest.raises(LinkRecordError) as refused:
+        placed(Message(b"{}", b"k"))
+    assert (refused.value.partition, refused.value.offset) == ("old/5", 7)
+    assert "beyond the lead" in refused.value.reason

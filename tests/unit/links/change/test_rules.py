@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from headrace.errors import TopicChangeRefusedError
 from headrace.links.change import rules
 from headrace.links.change.rules import require_fit
-from headrace.model import Raw, Topic
+from headrace.links.change.standing import keeps_order
+from headrace.model import ByAccount, ByField, Random, Raw, Topic
 
 
 class Order:
     customer: str
+    at: datetime
 
 
 def topic(name: str, **declared: object) -> Topic:
@@ -33,6 +36,20 @@ def check(monkeypatch, old: Topic, new: Topic, live: int = 4, **settings: str) -
     require_fit({}, old, new)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "keeps"),
+    [
+        ({}, {}, True),
+        ({}, {"key": None}, False),
+        ({"partitioning": Random()}, {}, False),
+        ({}, {"partitioning": Random()}, False),
+        ({}, {"partitioning": ByField("customer")}, False),
+    ],
+)
+def test_events_of_a_key_keep_their_order_if_one_partition_of_each_topic_has_them(old, new, keeps):
+    assert keeps_order(topic("old", **old), topic("new", **new)) is keeps
+
+
 def test_topics_that_fit_are_taken(monkeypatch):
     check(monkeypatch, topic("old"), topic("new"))
     check(monkeypatch, topic("old"), topic("new"), **{"retention.ms": "-1"})
@@ -47,6 +64,11 @@ def test_topics_that_fit_are_taken(monkeypatch):
         ({}, {"compaction": True}, "new is compacted"),
         ({}, {"key": None}, "new declares no key"),
         ({}, {"event": None, "format": Raw(), "key": None}, "different formats"),
+        (
+            {"key": None},
+            {"event_time": "at", "partitioning": ByAccount(timedelta(minutes=1))},
+            "the account is in a header",
+        ),
         ({"envelope": object()}, {}, "records of old are envelopes"),
     ],
 )
