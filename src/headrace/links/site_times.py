@@ -29,7 +29,7 @@ SITE_TIMES = "_headrace.site-times"
 _KEPT = timedelta(hours=1)  # an older time is of no use: the site was silent for longer
 _ASK_SECONDS = 1.0  # a merger's output is this far behind the clock while a site is silent
 _KEY = re.compile(rb"([A-Za-z0-9._-]+)/(\d{1,10})")
-_TIME = re.compile(rb"(\d{1,16})(?: ([A-Za-z0-9_-]{1,32}))?")  # earlier releases wrote no id
+_TIME = re.compile(rb"(\d{1,16})(?: ([A-Za-z0-9+/_-]{1,32}))?")  # earlier releases wrote no id
 NOT_KNOWN_MS = -1
 
 

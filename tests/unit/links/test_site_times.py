@@ -10,7 +10,7 @@ from headrace.model import TopicPartition
 COPY = TopicPartition("waw.clicks", 3)
 
 
-@pytest.mark.parametrize("time", [SiteTime(2_000), SiteTime(2_000, "3MNFyhyKQuKTXyhUTYmCPw")])
+@pytest.mark.parametrize("time", [SiteTime(2_000), SiteTime(2_000, "C/GGy2vIQP2r9cmYVR+7Jg")])
 def test_a_time_is_read_as_it_was_written(time):
     assert read_site_time(site_time_key(COPY), time.record_value) == (COPY, time)
 
