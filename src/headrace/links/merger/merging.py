@@ -51,7 +51,6 @@ _ASK_SECONDS = 0.2  # as commits by default: a silent source delays others by ab
 # Brokers forget offsets of topics that no member subscribes to, a week after they were committed.
 _COMMIT_ALL_SECONDS = 3600.0
 _WARN_SECONDS = 60.0
-_WAITING_BYTES = 128 * 1024 * 1024  # of all inputs together, as `MergerCarrier.waiting_records`
 _READING = {"queued.max.messages.kbytes": "32768", "fetch.wait.max.ms": "50"}
 
 
@@ -70,6 +69,7 @@ class MergerCarrier(Carrier[OutputPosition]):
         waiting_records: those that wait, of all inputs together. An input that is ahead of the
             others is read no further beyond its share.
         min_waiting_records: the share of an input is at least this.
+        waiting_bytes: of the values of all inputs together, as ``waiting_records``.
 
     Raises:
         TransactionUnsettledError, BrokerUnreachableError: if the brokers do not answer.
@@ -79,6 +79,7 @@ class MergerCarrier(Carrier[OutputPosition]):
     take_records = 5_000
     waiting_records = 400_000
     min_waiting_records = 1_000
+    waiting_bytes = 128 * 1024 * 1024
 
     def __init__(
         self,
@@ -275,21 +276,21 @@ class MergerCarrier(Carrier[OutputPosition]):
         """Asks how far silent inputs are."""
         now_ms = now_in_ms()  # before the ends: what comes later is not among them
         silent = [
-            input_
+            (output, input_)
             for output in self._outputs.values()
             for input_ in (*output.blocking(now_ms), *output.idle)
         ]
         if not silent:
             return
-        site_times = [self._site_time(input_, now_ms) for input_ in silent]
+        site_times = [self._site_time(input_, now_ms) for _, input_ in silent]
         try:  # open transactions included: their records will come
-            ends = high_watermarks(self._plan.config, [input_.source for input_ in silent])
+            ends = high_watermarks(self._plan.config, [input_.source for _, input_ in silent])
         except TopicMissingError as error:
             raise SourceChangedError(str(error)) from error
         now = time.monotonic()
-        for input_, time_ms in zip(silent, site_times, strict=True):
-            if time_ms >= 0 and input_.next >= ends[input_.source]:
-                input_.clock.note_complete(time_ms)
+        for (output, input_), time_ms in zip(silent, site_times, strict=True):
+            if time_ms >= 0:
+                output.note_end(input_, time_ms, ends[input_.source], now_ms)
             if input_.note_blocking(self._plan.idle_seconds, now):
                 _LOG.warning(
                     "%s: %s is idle, no records for %.0f s: merging continues without it",
@@ -332,29 +333,45 @@ class MergerCarrier(Carrier[OutputPosition]):
         self._uncommitted["value_bytes"] += value_bytes(written.record)
 
     def _hold_back(self) -> None:
-        """Pauses inputs that are ahead of the others with much that waits; resumes the others."""
-        share, now_ms = max(len(self._inputs), 1), now_in_ms()
-        most_records = max(self.waiting_records // share, self.min_waiting_records)
-        most_bytes = _WAITING_BYTES // share
+        """Pauses inputs that are ahead with much that waits; resumes the others."""
+        now_ms = now_in_ms()
         pause: list[TopicPartition] = []
         resume: list[TopicPartition] = []
         for output, input_ in self._inputs.values():
-            waiting, is_ahead = output.waiting(input_), output.is_ahead(input_, now_ms)
             if input_.is_paused:
-                # At half of the share, so that it is not paused again by its next read. One that is
-                # not ahead is never paused: the others wait for it, and its next records may be
-                # those that they wait for.
-                has_room = waiting <= most_records // 2 and input_.bytes <= most_bytes // 2
-                if has_room or not is_ahead:
+                # At half of the share, so that it is not paused again by its next read.
+                if not self._fills(output, input_, share=2) or not self._waits_for_others(
+                    output, input_, now_ms
+                ):
                     input_.is_paused = False
                     resume.append(input_.source)
-            elif is_ahead and (waiting > most_records or input_.bytes > most_bytes):
+            elif self._fills(output, input_) and self._waits_for_others(output, input_, now_ms):
                 input_.is_paused = True
                 pause.append(input_.source)
         if pause:
             self._reader.pause(pause)
         if resume:
             self._reader.resume(resume)
+
+    def _fills(self, output: TargetPartition, input_: SourcePartition, share: int = 1) -> bool:
+        """Returns whether what waits of an input is more than its share, or a part of that."""
+        inputs = max(len(self._inputs), 1)
+        most_records = max(self.waiting_records // inputs, self.min_waiting_records) // share
+        most_bytes = self.waiting_bytes // inputs // share
+        return output.waiting(input_) > most_records or input_.bytes > most_bytes
+
+    def _waits_for_others(
+        self, output: TargetPartition, input_: SourcePartition, now_ms: int
+    ) -> bool:
+        """Returns whether an input's records wait for others, or most of them for the clock.
+
+        Otherwise the others wait for it, and its next records may be those that they wait for.
+        """
+        if output.is_ahead(input_, now_ms):
+            return True
+        future = output.future(input_, now_ms)
+        is_most = 2 * len(future) > output.waiting(input_)
+        return is_most or 2 * sum(map(value_bytes, future)) > input_.bytes
 
     def _check_topics(self, inputs: Collection[SourcePartition]) -> None:
         # Also those that are written: positions name them, as a start compares them.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from headrace.errors import LinkDamagedError
 from headrace.links.merger import merging
@@ -33,3 +35,71 @@ def test_damaged_records_refuse_their_partition(monkeypatch):
     error = refusal.value
     assert (error.code, error.source, error.offset) == ("MERGER_DAMAGED", ("a", 0), 7)
     assert "headrace merger accept m a/0" in error.remedy
+
+
+NOW_MS = 1_764_000_000_000
+VALUE = b"v" * 100
+SHARE = 2_000  # bytes of values, of each of two inputs
+
+
+class Message:
+    def __init__(self, source, offset, time_ms):
+        self.topic, self.partition = (lambda: source), (lambda: 0)
+        self.offset, self.timestamp = (lambda: offset), (lambda: (1, time_ms))
+        self.leader_epoch, self.value = (lambda: 0), (lambda: VALUE)
+
+    def headers(self):
+        return []
+
+    def set_headers(self, headers):
+        """As the client's, which keeps them."""
+
+
+class Reader:
+    """Gives what is left of sources, unless they are paused."""
+
+    def __init__(self, sources):
+        self.left = {name: iter(enumerate(times)) for name, times in sources.items()}
+        self.paused = set()
+
+    def read(self, *_):
+        records = [
+            Message(name, *record)
+            for name, left in self.left.items()
+            if name not in self.paused
+            for _, record in zip(range(3), left)  # noqa: B905 - up to three
+        ]
+        return records, {}
+
+    def assign(self, _):
+        pass
+
+    def pause(self, partitions):
+        self.paused |= {at.topic for at in partitions}
+
+    def resume(self, partitions):
+        self.paused -= {at.topic for at in partitions}
+
+
+@settings(deadline=None)
+@given(
+    ahead_ms=st.lists(st.integers(1, 3_600_000), min_size=100, max_size=200),
+    on_time=st.integers(0, 3),
+)
+@example(ahead_ms=[1_800_000] * 200, on_time=1)
+def test_records_ahead_of_the_clock_are_held_up_to_the_share_of_their_source(ahead_ms, on_time):
+    reader = Reader({"a": [NOW_MS + ms for ms in ahead_ms], "b": [NOW_MS] * on_time})
+    writer = SimpleNamespace(begin=lambda: None, poll=lambda: None, send=lambda *_: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "SourceReader", lambda *_: reader)
+        patch.setattr(merging, "LinkWriter", lambda *_, one_by_one: writer)
+        patch.setattr(merging, "now_in_ms", lambda: NOW_MS)
+        patch.setattr(merging, "high_watermarks", lambda _, at: dict.fromkeys(at, 1_000))
+        carrier = MergerCarrier(PLAN, "id", {})
+        carrier.waiting_bytes = 2 * SHARE
+        carrier.add({TARGET: (InputPosition(0), InputPosition(0))})
+        for _ in range(100):
+            carrier.move(0)
+        [output] = carrier._outputs.values()
+        assert all(input_.bytes <= SHARE + 3 * len(VALUE) for input_ in output.inputs)
+        assert reader.paused == {"a"}

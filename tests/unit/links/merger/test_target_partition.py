@@ -184,6 +184,47 @@ def test_a_source_whose_clock_is_ahead_is_written_when_its_time_comes():
     assert [time_ms for time_ms, *_ in merged.open_out] == [NOW_MS + 4_000, NOW_MS + 5_000]
 
 
+def test_a_source_that_sends_only_what_is_ahead_of_the_clock_becomes_idle():
+    merged = Merged([NOW_MS + 60_000 + n for n in range(10)], [NOW_MS - 5])
+    merged.read(1)
+    [ahead, _] = merged.output.inputs
+    for seconds in range(5):
+        merged.read(0, 1)
+        became_idle = ahead.note_blocking(3.0, float(seconds))
+        assert became_idle is (seconds == 3)
+    merged.take()
+    assert [time_ms for time_ms, _, _ in merged.open_out] == [NOW_MS - 5]
+    # The time of its first record has come: it is waited for again.
+    merged.take(NOW_MS + 60_000)
+    assert not ahead.clock.is_idle
+
+
+def test_a_source_ahead_of_the_clock_that_never_ends_is_as_far_as_what_was_read():
+    merged = Merged([NOW_MS + 60_000 + n for n in range(10)], [NOW_MS - 5])
+    merged.read(1)
+    merged.read(0, 1)
+    [ahead, _] = merged.output.inputs
+    merged.output.note_end(ahead, NOW_MS, 3, NOW_MS)
+    merged.read(0, 1)
+    merged.output.note_end(ahead, NOW_MS + 1, 5, NOW_MS)
+    merged.take()
+    assert merged.open_out == []
+    merged.read(0, 1)  # up to where it ended at NOW_MS
+    merged.output.note_end(ahead, NOW_MS + 2, 7, NOW_MS)
+    merged.take()
+    assert [time_ms for time_ms, _, _ in merged.open_out] == [NOW_MS - 5]
+
+
+def test_a_source_whose_own_records_move_its_time_is_no_further_than_they_are():
+    merged = Merged([NOW_MS - 60_000 + n for n in range(10)], [NOW_MS - 5])
+    merged.read(1)
+    [behind, _] = merged.output.inputs
+    for end in (3, 5, 7):
+        merged.read(0, 2)
+        merged.output.note_end(behind, NOW_MS, end + 2, NOW_MS)
+    assert behind.clock.complete_ms == -1
+
+
 def test_a_record_from_the_future_waits_for_its_time_though_all_sources_are_idle():
     merged = Merged([NOW_MS - 10, NOW_MS + 3_000_000], [])
     merged.read(0)

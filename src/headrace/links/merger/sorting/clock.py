@@ -38,7 +38,13 @@ class InputClock:
         return OrderKey(max(reached_ms - self.allowed_lateness_ms, -1), self.place)
 
     def note_records(self, newest_ms: int) -> None:
-        """Advances the time to the newest record; a source that was idle is waited for again."""
+        """Advances the time to the newest record; a source that was idle is waited for again.
+
+        Records that are all ahead of the clock (-1) say nothing: a source that sends no others
+        becomes idle, however many they are.
+        """
+        if newest_ms < 0:
+            return
         self.time_ms = max(self.time_ms, newest_ms)
         self.blocks_since, self.is_idle = None, False
 

@@ -102,6 +102,11 @@ class SortedOutput:
         count = _count(waiting, OrderKey(latest_ms, place))
         return waiting[count - 1][0] if count else -1
 
+    def after(self, place: int, time_ms: int) -> list[Pending]:
+        """Returns a source's waiting records that are later than a time."""
+        waiting = self._waiting[place]
+        return waiting[_count(waiting, OrderKey(time_ms, sys.maxsize)) :]
+
     def first_offset(self, place: int) -> int | None:
         """Returns the least offset of a source's records that wait; ``None``: none does."""
         return min((offset for _, _, offset, _ in self._waiting[place]), default=None)

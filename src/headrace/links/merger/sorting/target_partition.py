@@ -52,6 +52,7 @@ class SourcePartition:
         bytes: of the values that wait.
         is_paused: whether it is ahead of the others, and read no further.
         committed: what the last transaction committed.
+        end_to_reach: a time, and where it ended then; ``None``: none is awaited.
     """
 
     source: TopicPartition
@@ -65,6 +66,7 @@ class SourcePartition:
     bytes: int = 0
     is_paused: bool = False
     committed: InputPosition | None = None
+    end_to_reach: tuple[int, int] | None = None
 
     @classmethod
     def at(
@@ -163,7 +165,8 @@ class TargetPartition:
         """
         for input_ in self.inputs:  # the time of some has come since they were read
             newest_ms = self._sorted.newest(input_.clock.place, now_ms)
-            input_.clock.time_ms = max(input_.clock.time_ms, newest_ms)
+            if newest_ms > input_.clock.time_ms:
+                input_.clock.note_records(newest_ms)
         watermarks = (input_.watermark(now_ms) for input_ in self._awaited)
         upto = min(watermarks, default=OrderKey(now_ms, len(self.inputs)))
         written = [Written(record) for record in self._sorted.take(upto, limit)]
@@ -198,6 +201,28 @@ class TargetPartition:
     def waiting(self, input_: SourcePartition) -> int:
         """Returns how many records of an input wait."""
         return self._sorted.waiting(input_.clock.place) + len(input_.ahead)
+
+    def future(self, input_: SourcePartition, now_ms: int) -> list[Pending]:
+        """Returns an input's records that wait for their time, by the clock."""
+        return self._sorted.after(input_.clock.place, now_ms)
+
+    def note_end(self, input_: SourcePartition, time_ms: int, end: int, now_ms: int) -> None:
+        """Notes where an input ended at a time, up to which its site had sent all before that.
+
+        One that sends records ahead of the clock may never be read to its end when it is asked
+        for: it is as far as the time at which it ended where it is read to now.
+        """
+        waiting = self._sorted.waiting(input_.clock.place)
+        if input_.next >= end:
+            input_.clock.note_complete(time_ms)
+            input_.end_to_reach = None
+        elif not waiting or len(self.future(input_, now_ms)) < waiting:
+            input_.end_to_reach = None  # its own records move its time
+        elif input_.end_to_reach is None:
+            input_.end_to_reach = (time_ms, end)
+        elif input_.next >= input_.end_to_reach[1]:
+            input_.clock.note_complete(input_.end_to_reach[0])
+            input_.end_to_reach = (time_ms, end)
 
     def is_ahead(self, input_: SourcePartition, now_ms: int) -> bool:
         """Whether another input holds up an input's records."""
