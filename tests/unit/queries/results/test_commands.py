@@ -205,13 +205,15 @@ def test_the_table_of_instances_has_reasons_below_it():
     spare = QueryInstanceStatus(
         "ads", State.WAITING, "other instances have all partitions", instance="host-1"
     )
-    ill = QueryInstanceStatus("ads", owned=(0, 1), uncovered=(5,), faulty={"q": "no field"})
+    ill = QueryInstanceStatus(
+        "ads", instance="host-2", owned=(0, 1), uncovered=(5,), faulty={"q": "no field"}
+    )
     console = Console(width=160, record=True)
     console.print(summary([spare, ill]))
     text = console.export_text()
-    assert "ads: other instances have all partitions" in text
-    assert "ads: no instance has partitions 5" in text
-    assert "ads: query q can't be added up: no field" in text
+    assert "ads (host-1): other instances have all partitions" in text
+    assert "ads (host-2): no instance has partitions 5" in text
+    assert "ads (host-2): query q can't be added up: no field" in text
 
 
 def test_an_instance_needs_a_pipeline_that_matches_events(query, tmp_path):
