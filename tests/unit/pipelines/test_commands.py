@@ -21,6 +21,7 @@ from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.pipelines import progress_view
 from headrace.pipelines.commands import exit_code
 from headrace.pipelines.progress_view import line, notes, reporting, summary
+from headrace.pipelines.run.pipeline_run import Deployment
 from headrace.pipelines.status import PipelineStatus
 from headrace.pipelines.views import RunResult, running
 from headrace.runtime.servers.ports import free_ports, is_free
@@ -167,7 +168,8 @@ def test_a_run_serves_its_metrics_while_it_lasts(tmp_path, monkeypatch):
         return {name: one.after(state=State.FINISHED) for name, one in progress.items()}
 
     monkeypatch.setattr("headrace.pipelines.run.runner.run_pipelines", run_pipelines)
-    monkeypatch.setattr("headrace.pipelines.commands.deployment_of", lambda *_: None)
+    where = Deployment("b:1", str(tmp_path), "local[1]", {})
+    monkeypatch.setattr("headrace.pipelines.commands.deployment_of", lambda *_: where)
     folder = str(tmp_path / "ads")
     assert CliRunner().invoke(main, ["init", folder]).exit_code == 0
     arguments = ["run", "--once", "--metrics-port", str(port), "--project", folder]

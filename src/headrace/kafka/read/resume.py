@@ -84,11 +84,11 @@ class Position:
     def of(cls, committed: confluent_kafka.TopicPartition) -> Position:
         """Returns the position that a committed offset and its metadata hold."""
         topic_id, *rest = (committed.metadata or "").split(" ")
-        numbers, target_id = rest[:2], " ".join(rest[2:])
         try:
-            read_to, epoch = map(int, numbers)
+            read_to, epoch = map(int, rest[:2])
+            [target_id] = rest[2:] or [""]
         except ValueError:
-            read_to, epoch = _NOT_READ, UNKNOWN_EPOCH
+            read_to, epoch, target_id = _NOT_READ, UNKNOWN_EPOCH, ""
         return cls(committed.offset, topic_id, read_to, epoch, True, target_id)
 
     def is_of(self, target_id: str) -> bool:

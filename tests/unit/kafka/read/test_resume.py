@@ -51,7 +51,7 @@ def test_any_text_beside_an_offset_can_be_read(offset, metadata):
     assert position.topic_id == metadata.split(" ")[0]
 
 
-@pytest.mark.parametrize("metadata", ["id", "id 6", "id x 3", "id 6 3 5", "id -1 -1"])
+@pytest.mark.parametrize("metadata", ["id", "id 6", "id x 3", "id 6 3 a b", "id x 3 a", "id -1 -1"])
 def test_a_topic_id_is_read_without_the_numbers_after_it(metadata):
     position = Position(8, "id", is_committed=True)
     assert Position.of(committed(8, metadata)) == position
