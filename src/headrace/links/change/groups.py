@@ -76,7 +76,8 @@ def move_groups(
 
     Raises:
         TopicChangeRefusedError: if there are no such offsets, a group has members, has read what
-            is not copied, or nothing of the old topic, or records wait in its retry topics.
+            is not copied, or nothing of the old topic, records wait in its retry topics, or its
+            worker keeps a state.
         TopicMissingError: if a topic is not in Kafka.
         BrokerUnreachableError: if the brokers do not answer.
         AuthorizationError: if an ACL is missing.
@@ -106,6 +107,12 @@ def _refused(plan: ChangePlan, group: str, reason: str) -> TopicChangeRefusedErr
 
 
 def _require_stopped(plan: ChangePlan, group: str, worker: Worker | None) -> None:
+    if worker is not None and worker.state is not None:
+        reason = (
+            f"worker {worker.name} keeps a state, by partitions of {plan.old}: a worker of another "
+            f"name that reads {plan.new} builds its state from the first record on"
+        )
+        raise _refused(plan, group, reason)
     if members := describe_group(plan.source, group).members:
         names = ", ".join(member.name for member in members)
         raise _refused(plan, group, f"stop its members first: {names}")
