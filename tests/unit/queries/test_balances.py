@@ -52,6 +52,7 @@ def test_topics_are_shown_with_what_has_become_of_their_matches(capsys):
         " ".join(("topic", "state", *QUERY_COLUMNS)),
         "clicks unbalanced 40912 38000 100 2794 12 0 6 missing at matched records (ads.matched/3)",
         "views unknown 0 0 0 0 nobody has reported",
+        "total, 2 topics 40912 38000 12 0",
     ]
 
 
@@ -73,11 +74,12 @@ def test_what_is_unbalanced_or_unknown_has_an_exit_code():
 def test_matched_events_are_shown_below_their_queries(capsys):
     ConsoleOutput().show(Reconciliation((*BALANCES, *EMITTED)))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[-4:] == [
+    assert lines[-5:] == [
         "matched events of ads",
         "topic state events matches in topic lag skipped",
         "clicks unbalanced 10000 1204 1203 7 2 1 missing at matched events (clicks/2)",
         "views unknown 0 0 0 0 0 not sent yet",
+        "total, 2 topics 10000 1204 1203 7 2",
     ]
 
 

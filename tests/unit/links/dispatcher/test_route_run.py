@@ -1,5 +1,6 @@
 """A target of a dispatcher: cores of its partitions, and records that it does not take."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -115,9 +116,12 @@ def test_a_record_that_the_target_refuses_stops_its_partition_alone(monkeypatch,
     assert run.status.refused == {"clicks/1": str(run.failure)}
 
 
-def test_a_target_that_is_the_own_cluster_is_refused_before_anything_is_sent(monkeypatch, tmp_path):
+def test_a_target_that_is_the_source_itself_is_refused_before_anything_is_sent(
+    monkeypatch, tmp_path
+):
     monkeypatch.setattr(link_target, "cluster_id", lambda _: "one")
-    run = RouteRun(None, ROUTE, RestartSettings(), tmp_path / "d", lambda: 3, once=True)
+    itself = replace(ROUTE, target_topic=ROUTE.topic)
+    run = RouteRun(None, itself, RestartSettings(), tmp_path / "d", lambda: 3, once=True)
     run.run()
     assert isinstance(run.failure, LinkSameClusterError)
     assert run.failure.code == "DISPATCHER_SAME_CLUSTER"
