@@ -127,18 +127,18 @@ def world(monkeypatch):
     return made
 
 
-def run(world, *copies, timing=AT_ONCE):
-    instance = CopyInstance(LINK, timing)
+def run(world, *copies, timing=AT_ONCE, link=LINK):
+    instance = CopyInstance(link, timing)
     world.copies = [*copies, instance.stop]
     world.assign({COPY})
     instance.run(lambda _: None)
     return instance.progress
 
 
-def test_sites_that_are_one_cluster_are_refused_before_anything_is_copied(world):
+def test_a_copy_that_is_its_source_itself_is_refused_before_anything_is_copied(world):
     world.clusters["t:1"] = "here"
     with pytest.raises(LinkSameClusterError) as refusal:
-        run(world)
+        run(world, link=replace(LINK, copies={"a": "a"}))
     assert world.calls == ["leave"]
     assert refusal.value.code == "MIRROR_SAME_CLUSTER"
     assert "[sites.waw.kafka]" in refusal.value.remedy

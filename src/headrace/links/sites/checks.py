@@ -164,7 +164,9 @@ def _check(
 def _one_cluster(
     settings: Settings, link: ReplicatedTopic, answers: Mapping[str, SiteAnswer]
 ) -> Iterator[Fault]:
-    """Yields the sites whose cluster is that of another site of the link."""
+    """Yields sites whose cluster is that of another one, if a topic may be copied to itself."""
+    if link.source != link.target:
+        return
     other = link.target_site if link.source_site == settings.site else link.source_site
     clusters = {
         site: answer.cluster_id
