@@ -13,8 +13,7 @@ from headrace.errors import (
     RefusedError,
     TopicChangeRefusedError,
 )
-from headrace.links.change.new_records import NewRecords, read_new, require_last_copies
-from headrace.links.change.plan import ChangePlan
+from headrace.links.change.plan import ChangePlan, NewRecords, read_new, require_last_copies
 from headrace.links.change.standing import copied_partitions
 from headrace.links.copying.carrier import CopyCarrier
 from headrace.links.copying.instance import CopyInstance

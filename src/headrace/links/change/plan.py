@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from headrace.errors import TopicChangeRefusedError
 from headrace.kafka.client.headers import headers_of
 from headrace.kafka.origin import Origin, origins
-from headrace.kafka.read.range_reader import Record
-from headrace.links.change.new_records import read_new, require_last_copies
+from headrace.kafka.read.range_reader import Record, read_records
 from headrace.links.change.places import RecordPlaces, placing
 from headrace.links.change.spreads import ChangeSpreads
 from headrace.links.change.status import ChangeStatus
-from headrace.links.change.topics import live_topic
+from headrace.links.change.topics import live_topic, ranges_of
 from headrace.links.copy_ends import Copies
 from headrace.links.copying.plan import CopyPlan, LastCopies, Placing
 from headrace.links.target import LinkTarget
@@ -25,6 +25,21 @@ from headrace.topics.tail import json_text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+
+@dataclass(frozen=True)
+class NewRecords:
+    """The records of the new topic.
+
+    Attributes:
+        last: the last copy of each partition of the old topic.
+        own: how many are no copies.
+        deleted: offsets that retention has deleted.
+    """
+
+    last: Mapping[TopicPartition, Origin]
+    own: int
+    deleted: int
 
 
 class _All:
@@ -130,3 +145,47 @@ def change_plan(settings: Settings, old: Topic, new: Topic) -> ChangePlan:
         places=RecordPlaces(old, new, text_of, None if spreads is None else spreads.place),
         spreads=spreads,
     )
+
+
+def never() -> bool:
+    """Returns that nothing is stopped."""
+    return False
+
+
+def read_new(plan: ChangePlan, is_stopped: Callable[[], bool] = never) -> NewRecords:
+    """Reads all of the new topic, as each of its partitions may have copies of any other.
+
+    Raises:
+        TopicMissingError: if the topic is not in Kafka.
+        BrokerUnreachableError: if the brokers do not answer.
+        AuthorizationError: if an ACL is missing.
+    """
+    last: dict[TopicPartition, Origin] = {}
+    own = 0
+    ranges = ranges_of(plan.target, plan.new)
+    for record in read_records(plan.target, plan.group, ranges):
+        if is_stopped():
+            break
+        origin = plan.origin_of(record)
+        if origin is None:
+            own += 1
+            continue
+        place = TopicPartition(plan.old, origin.partition)
+        last[place] = max(last.get(place, origin), origin, key=lambda at: at.offset)
+    return NewRecords(last, own, sum(range_.start for range_ in ranges))
+
+
+def require_last_copies(plan: ChangePlan, new: NewRecords) -> Mapping[TopicPartition, Origin]:
+    """Returns the last copy of each partition.
+
+    Raises:
+        TopicChangeRefusedError: if the new topic has deleted records.
+    """
+    if new.deleted:
+        reason = (
+            f"its position is not known any more, and {plan.new} has deleted records: which of "
+            f"{plan.old} were copied can't be said. Delete {plan.new} and its records, "
+            "`headrace apply`, and copy again"
+        )
+        raise TopicChangeRefusedError(plan.old, plan.new, reason)
+    return new.last

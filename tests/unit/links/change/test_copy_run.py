@@ -13,9 +13,8 @@ from headrace.kafka.origin import Origin
 from headrace.links import target
 from headrace.links.change import copy_run, errors
 from headrace.links.change.copy_run import ChangeCopy
-from headrace.links.change.new_records import NewRecords
 from headrace.links.change.places import RecordPlaces
-from headrace.links.change.plan import ChangePlan
+from headrace.links.change.plan import ChangePlan, NewRecords
 from headrace.links.change.standing import ChangedPartition
 from headrace.links.copying.carrier import CopyCarrier
 from headrace.links.instance import LinkProgress
