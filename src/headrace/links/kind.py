@@ -107,7 +107,7 @@ _Moves: TypeAlias = Mapping[str, Mapping[str, Declaration[Any]]]
 
 
 def circles(declarations: Declarations, site: str) -> Iterator[DeclarationFault]:
-    """Yields links by which records come again to a topic of the project's own site.
+    """Yields links that bring records back to a topic of the project's own site.
 
     Each record of such a topic would be copied without end. Circles through other sites are none:
     links between sites skip records by the sites in their origins.
@@ -117,24 +117,24 @@ def circles(declarations: Declarations, site: str) -> Iterator[DeclarationFault]
         if not isinstance(declaration.kind, LinkKind):
             continue
         for source, target in declaration.kind.within_site(declaration.value, site):
-            way = _way(moves, target, source)
-            if way is None:
+            path = _path(moves, target, source)
+            if path is None:
                 moves[source].setdefault(target, declaration)
                 continue
-            steps = ", ".join(f"to {end!r} by {moves[start][end]}" for start, end in pairwise(way))
+            steps = ", ".join(f"to {end!r} by {moves[start][end]}" for start, end in pairwise(path))
             message = f"{declaration} copies {source!r} to {target!r}"
             remedy = "take one of these links out: each record would be copied without end"
             yield declaration, Fault(f"{message}, and it comes back {steps}".rstrip(), remedy)
 
 
-def _way(moves: _Moves, start: str, end: str) -> list[str] | None:
-    """Returns a shortest way between topics; ``None``: there is none."""
-    ways = {start: [start]}
+def _path(moves: _Moves, start: str, end: str) -> list[str] | None:
+    """Returns a shortest path between topics; ``None``: there is none."""
+    paths = {start: [start]}
     queue = deque([start])
-    while queue and end not in ways:
+    while queue and end not in paths:
         topic = queue.popleft()
         for following in moves.get(topic, ()):
-            if following not in ways:
-                ways[following] = [*ways[topic], following]
+            if following not in paths:
+                paths[following] = [*paths[topic], following]
                 queue.append(following)
-    return ways.get(end)
+    return paths.get(end)

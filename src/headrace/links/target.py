@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headrace.errors import (
@@ -98,21 +98,28 @@ def naming_site(site: str) -> Iterator[None]:
 
 
 def check_clusters(
-    kind: str, link: str, own: tuple[str, ClientConfig], other: tuple[str, ClientConfig]
+    kind: str,
+    link: str,
+    copies: Mapping[str, str],
+    own: tuple[str, ClientConfig],
+    other: tuple[str, ClientConfig],
 ) -> None:
-    """Checks that two sites are two clusters: origins could not show that a record comes back.
+    """Checks that no topic is copied to itself, as two sites are one cluster.
+
+    Origins could not show that a record comes back. Brokers are asked only where names are equal.
 
     Args:
         kind: of the link.
         link: its name.
+        copies: the topics that are written, by those that are read.
         own: the project's own site, with its cluster.
         other: the other site, which may be the same one.
 
     Raises:
-        LinkSameClusterError: if brokers of one cluster answer for both.
+        LinkSameClusterError: if one is, since brokers of one cluster answer for both.
         BrokerUnreachableError: if the brokers of a site do not answer.
     """
-    if own[0] == other[0]:
+    if own[0] == other[0] or all(source != copy for source, copy in copies.items()):
         return
     ids = []
     for site, config in (own, other):

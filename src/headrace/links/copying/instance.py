@@ -55,10 +55,9 @@ class _CopyPolicy:
         self, transactional_id: str, rejections: Mapping[TopicPartition, Rejection] | None
     ) -> CopyCarrier:
         plan = self._plan
-        copies_itself = any(source == copy for source, copy in plan.copies.items())
-        if copies_itself and not self._has_checked_clusters:
+        if not self._has_checked_clusters:
             own, other = (plan.target_site, plan.target), (plan.source_site, plan.source)
-            check_clusters(plan.status.kind, plan.name, own, other)
+            check_clusters(plan.status.kind, plan.name, plan.copies, own, other)
             self._has_checked_clusters = True
         if plan.reports_times:
             with naming_site(plan.target_site):

@@ -144,9 +144,9 @@ class RouteRun:
 
     def _run_query(self) -> None:
         route = self._route
-        if route.topic == route.target_topic:
-            own, other = (route.source_site, route.source), (route.target_site, route.target)
-            check_clusters("dispatcher", route.dispatcher, own, other)
+        own, other = (route.source_site, route.source), (route.target_site, route.target)
+        copies = {route.topic: route.target_topic}
+        check_clusters("dispatcher", route.dispatcher, copies, own, other)
         starts = self._find_starts()
         if not starts.positions:
             raise next(iter(starts.refused.values()))
