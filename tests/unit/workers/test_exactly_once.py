@@ -66,7 +66,7 @@ async def worked(brokers, rng):
         if rng.random() < 0.4:
             brokers.evict(rng.randrange(2))
     brokers.faults = False
-    await until(lambda: failures or is_all_committed(brokers) or ended(instances))
+    await until(lambda: failures or is_all_committed(brokers, instances) or ended(instances))
     ended(instances)
     for instance in instances:
         await instance.stop()
@@ -118,7 +118,7 @@ def test_brokers_that_take_a_part_of_what_is_held_get_no_more_in_a_transaction(
         if are_moved:  # with what it holds then
             await until(lambda: len(done) > RECORDS)
             brokers.wanted[0], brokers.wanted[1] = set(), set(PARTITIONS)
-        await until(lambda: failures or is_all_committed(brokers) or ended(instances))
+        await until(lambda: failures or is_all_committed(brokers, instances) or ended(instances))
         for instance in instances:
             await instance.stop()
         return failures

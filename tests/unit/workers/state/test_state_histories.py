@@ -97,7 +97,9 @@ async def worked(brokers, rng, lanes):
     brokers.faults = False
     running = [instance for instance, _ in instances]
     await until(
-        lambda: any(own for _, own in instances) or is_all_committed(brokers) or ended(running)
+        lambda: (
+            any(own for _, own in instances) or is_all_committed(brokers, running) or ended(running)
+        )
     )
     ended(running)
     failures = [failure for _, own in instances for failure in own]
