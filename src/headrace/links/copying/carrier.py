@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -42,9 +42,10 @@ class _Partition:
         target_id: of the topic of its copy.
         next: the next offset to copy; those before it are in the transaction, or committed.
         read_to: the offset after the last record that was copied.
-        epoch: of the leader that gave that record; -1: not known.
+        start_epoch: of the leader that gave that record, as known at the start; -1: not known.
         committed: what ``next`` was at the end of the last transaction; -1: nothing is committed.
         rejection: a record that the target refuses.
+        last: the last record that was copied since the start.
     """
 
     source: TopicPartition
@@ -54,16 +55,16 @@ class _Partition:
     target_id: str
     next: int
     read_to: int
-    epoch: int
+    start_epoch: int
     committed: int
     rejection: Rejection | None
+    last: Any = None
 
     @property
     def position(self) -> Position:
         """The next record to copy."""
-        return Position(
-            self.next, self.topic_id, self.read_to, self.epoch, target_id=self.target_id
-        )
+        epoch = self.start_epoch if self.last is None else epoch_of(self.last)
+        return Position(self.next, self.topic_id, self.read_to, epoch, target_id=self.target_id)
 
 
 class CopyCarrier(Carrier[Position]):
@@ -93,7 +94,7 @@ class CopyCarrier(Carrier[Position]):
             plan.name, plan.group, _PATIENCE | dict(plan.source), _READING, plan.source_site
         )
         self._partitions: dict[tuple[str, int], _Partition] = {}
-        self._uncommitted: Counter[str] = Counter()
+        self._uncommitted: defaultdict[str, int] = defaultdict(int)  # quicker than a Counter
         self._source_ends = SourceEnds(plan.source) if plan.reports_times else None
         self._reported_ms = 0
         self._counter_of, self._placed = plan.filter.counter_of, plan.placed
@@ -101,9 +102,9 @@ class CopyCarrier(Carrier[Position]):
 
     @property
     def is_full(self) -> bool:
-        if self._alone and self._uncommitted["records"] >= _FULL_RECORDS_ALONE:
+        if self._alone and self._uncommitted.get("records", 0) >= _FULL_RECORDS_ALONE:
             return True
-        return self._uncommitted["value_bytes"] >= _FULL_BYTES
+        return self._uncommitted.get("value_bytes", 0) >= _FULL_BYTES
 
     def add(self, starts: Mapping[TopicPartition, Position]) -> None:
         for copy, start in starts.items():
@@ -188,7 +189,7 @@ class CopyCarrier(Carrier[Position]):
         self._writer.commit(offsets, group)
         for partition in moved:
             partition.committed = partition.next
-        counts, self._uncommitted = self._uncommitted, Counter()
+        counts, self._uncommitted = Counter(self._uncommitted), defaultdict(int)
         return counts
 
     def check_topics(self) -> None:
@@ -250,4 +251,4 @@ class CopyCarrier(Carrier[Position]):
             self._uncommitted["value_bytes"] += len(message.value() or b"")
         self._uncommitted[counter] += 1
         partition.next = partition.read_to = offset + 1
-        partition.epoch = epoch_of(message)
+        partition.last = message

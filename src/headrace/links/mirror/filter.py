@@ -28,8 +28,8 @@ class MirrorFilter:
 
     def counter_of(self, headers: Collection[tuple[str, bytes | None]]) -> MirrorCounter:
         """Returns what a record counts as, by its headers: ``records`` are copied, others not."""
-        # Most records have no origin, and the look for its header is cheaper than reading origins.
-        if ORIGIN not in dict(headers):
+        # Most records have no headers, or no origin: a look for it is cheaper than reading origins.
+        if not headers or ORIGIN not in dict(headers):
             return "records"
         sites = [origin.site for origin in origins(headers)]
         while sites and sites[-1] == self.source:
