@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
@@ -29,49 +29,29 @@ _READING = {
 }
 
 
-class DamagedRecordsError(Exception):
-    """Records of a partition can't be read; what precedes them was returned.
-
-    Attributes:
-        source: the partition.
-        offset: of the first one; ``None``: of the next record of the partition.
-    """
-
-    def __init__(self, source: TopicPartition, offset: int | None, reason: str) -> None:
-        self.source, self.offset = source, offset
-        super().__init__(reason)
-
-
-def damaged_error(
-    names: tuple[str, str, str], damage: DamagedRecordsError, next_offset: int
-) -> LinkDamagedError:
-    """Returns the error of a link that can't read records.
-
-    Args:
-        names: the kind of link, its name and the site of the source.
-        damage: what the reader says.
-        next_offset: of the partition.
-    """
-    offset = next_offset if damage.offset is None else damage.offset
-    return LinkDamagedError(*names, damage.source.path, offset, str(damage))
-
-
 class SourceReader:
     """Reads partitions from given positions, in no consumer group. Used on one thread.
 
     Args:
-        name: of the link.
+        names: the kind of link, its name and the site of the cluster, for errors. An empty site:
+            the project has one.
         group: by which brokers know the consumer.
         config: librdkafka's settings of the cluster, secrets revealed.
         tuning: further settings of the consumer.
-        site: of the cluster; named in errors. Empty: the project has one site.
+        next_offset: returns the offset after the last record that its user took of a partition.
     """
 
     def __init__(
-        self, name: str, group: str, config: ClientConfig, tuning: ClientConfig, site: str = ""
+        self,
+        names: tuple[str, str, str],
+        group: str,
+        config: ClientConfig,
+        tuning: ClientConfig,
+        next_offset: Callable[[TopicPartition], int],
     ) -> None:
-        self._name, self._config = f"{name}: site {site}" if site else name, config
-        self._site = site
+        _, name, self._site = self._names = names
+        self._name = f"{name}: site {self._site}" if self._site else name
+        self._config, self._next_offset = config, next_offset
         self._new_consumer = functools.partial(
             consumer,
             {"client.id": process_name()} | dict(config),
@@ -80,7 +60,7 @@ class SourceReader:
         )
         self._consumer = self._new_consumer()
         self._idle_check = IdleCheck(config)
-        self._damaged: dict[TopicPartition, DamagedRecordsError] = {}
+        self._damaged: dict[TopicPartition, tuple[int | None, str]] = {}
 
     def assign(self, positions: Mapping[TopicPartition, Seen]) -> None:
         """Reads exactly these partitions; with an epoch, a truncated log is detected."""
@@ -117,15 +97,16 @@ class SourceReader:
             seconds: how long the first record is waited for.
 
         Raises:
-            DamagedRecordsError: if the next records of a partition can't be read: their checksum is
-                wrong, or their compression can't be undone.
+            LinkDamagedError: if the next records of a partition can't be read: their checksum is
+                wrong, or their compression can't be undone. What precedes them was returned.
             SourceChangedError: if the source does not have the next record of a partition.
             AuthorizationError: if reading a topic is not allowed.
             BrokersLostError: if only a new consumer can continue.
             KafkaException: if an error is permanent.
         """
-        for damage in self._damaged.values():  # what precedes them was returned before
-            raise damage
+        for source, (offset, reason) in self._damaged.items():
+            at = self._next_offset(source) if offset is None else offset
+            raise LinkDamagedError(*self._names, source.path, at, reason)
         messages = self._consumer.consume(limit, seconds)
         self._idle_check.check(self._consumer, has_received=bool(messages))
         records: list[Any] = []
@@ -141,7 +122,7 @@ class SourceReader:
             elif meaning(error) is Meaning.DAMAGED and message.partition() >= 0:
                 source = TopicPartition.of(message)
                 offset = message.offset() if message.offset() >= 0 else None
-                self._damaged[source] = DamagedRecordsError(source, offset, error.str())
+                self._damaged[source] = offset, error.str()
             else:
                 self._check(error, message.topic())
         return records, ends

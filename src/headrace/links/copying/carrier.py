@@ -16,7 +16,7 @@ from headrace.kafka.read.resume import Position, SourceChangedError
 from headrace.links.copying.plan import CopyPlan
 from headrace.links.instance import Carrier
 from headrace.links.site_times import SITE_TIMES, SiteTime, SourceEnds, site_time_key
-from headrace.links.source_reader import DamagedRecordsError, SourceReader, damaged_error
+from headrace.links.source_reader import SourceReader
 from headrace.links.target import Rejection
 from headrace.links.writing import LinkWriter
 from headrace.model import TopicPartition
@@ -91,7 +91,11 @@ class CopyCarrier(Carrier[Position]):
         self._alone, self._rejections = rejections is not None, rejections or {}
         self._writer = LinkWriter(plan.link_target, transactional_id, one_by_one=self._alone)
         self._reader = SourceReader(
-            plan.name, plan.group, _PATIENCE | dict(plan.source), _READING, plan.source_site
+            plan.source_names,
+            plan.group,
+            _PATIENCE | dict(plan.source),
+            _READING,
+            lambda source: self._partitions[source.topic, source.partition].next,
         )
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._uncommitted: defaultdict[str, int] = defaultdict(int)  # quicker than a Counter
@@ -155,11 +159,7 @@ class CopyCarrier(Carrier[Position]):
     def move(self, seconds: float) -> None:
         """Takes up to 5,000 records. Those before one that can't be copied can be committed."""
         limit = _FULL_RECORDS_ALONE if self._alone else _TAKE_RECORDS
-        try:
-            records, ends = self._reader.read(limit, seconds)
-        except DamagedRecordsError as damage:
-            at = self._partitions[damage.source.topic, damage.source.partition]
-            raise damaged_error(self._plan.source_names, damage, at.next) from damage
+        records, ends = self._reader.read(limit, seconds)
         for record in records:
             partition = self._partitions.get((record.topic(), record.partition()))
             if partition is not None:

@@ -26,7 +26,7 @@ from headrace.links.merger.sorting.target_partition import (
 )
 from headrace.links.merger.status import MergerCounter
 from headrace.links.site_times import NOT_KNOWN_MS, SiteTime
-from headrace.links.source_reader import DamagedRecordsError, SourceReader, damaged_error
+from headrace.links.source_reader import SourceReader
 from headrace.links.target import Rejection
 from headrace.links.writing import NO_TIMESTAMP_MS, LinkWriter
 from headrace.model import TopicPartition
@@ -91,7 +91,13 @@ class MergerCarrier(Carrier[OutputPosition]):
         self._plan, self._site_times = plan, site_times
         self._alone, self._rejections = rejections is not None, rejections or {}
         self._writer = LinkWriter(plan.link_target, transactional_id, one_by_one=self._alone)
-        self._reader = SourceReader(plan.name, plan.group, plan.config, _READING)
+        self._reader = SourceReader(
+            plan.names,
+            plan.group,
+            plan.config,
+            _READING,
+            lambda source: self._inputs[source.topic, source.partition][1].next,
+        )
         self._outputs: dict[TopicPartition, TargetPartition] = {}
         self._inputs: dict[tuple[str, int], tuple[TargetPartition, SourcePartition]] = {}
         self._uncommitted: Counter[MergerCounter] = Counter()
@@ -165,12 +171,7 @@ class MergerCarrier(Carrier[OutputPosition]):
     def move(self, seconds: float) -> None:
         """Reads up to 5,000 records, and writes those whose turn has come into the transaction."""
         limit = _FULL_RECORDS_ALONE if self._alone else self.take_records
-        try:
-            records, ends = self._reader.read(limit, 0 if self._ready else seconds)
-        except DamagedRecordsError as damage:
-            _, at = self._inputs[damage.source.topic, damage.source.partition]
-            kind, name, site, _ = self._plan.named(damage.source)
-            raise damaged_error((kind, name, site), damage, at.next) from damage
+        records, ends = self._reader.read(limit, 0 if self._ready else seconds)
         try:
             self._merge(records, ends)
         except LinkRecordError:

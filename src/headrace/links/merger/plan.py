@@ -83,6 +83,11 @@ class MergerPlan:
             setting=rejection.setting,
         )
 
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Returns the kind of link, its name and no site, for an error."""
+        return "merger", self.name, ""
+
     def named(self, partition: TopicPartition) -> tuple[str, str, str, str]:
-        """Returns the kind of link, its name, no site, and a partition, for an error."""
-        return "merger", self.name, "", partition.path
+        """Returns :attr:`names` and a partition, for an error."""
+        return (*self.names, partition.path)

@@ -72,7 +72,7 @@ async def _send():
     [
         lambda: Subscription(CONFIG, Membership("g"), Pauses(), nothing, nothing, nothing),
         task_consumer,
-        lambda: SourceReader("m", "g", CONFIG, {"fetch.wait.max.ms": "100"}),
+        lambda: SourceReader(("", "m", ""), "g", CONFIG, {"fetch.wait.max.ms": "100"}, nothing),
     ],
 )
 def test_a_reader_of_records_has_what_is_set(reader):

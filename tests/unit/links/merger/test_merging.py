@@ -5,46 +5,30 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import OFFSET_INVALID, KafkaError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import LinkDamagedError
+from headrace.links import source_reader
 from headrace.links.merger import merging
 from headrace.links.merger.merging import MergerCarrier
 from headrace.links.merger.plan import ClockSource, MergerPlan
 from headrace.links.merger.positions.position import InputPosition
-from headrace.links.source_reader import DamagedRecordsError
 from headrace.model import TopicPartition
 
 SOURCES = {"a": ClockSource.WALL, "b": ClockSource.WALL}
 PLAN = MergerPlan("m", "g", {}, SOURCES, "sorted", "late", 0, 1.0)
-A, TARGET = TopicPartition("a", 0), TopicPartition("sorted", 0)
-
-
-def test_damaged_records_refuse_their_partition(monkeypatch):
-    def read(*_):
-        raise DamagedRecordsError(A, 7, "failed CRC32C check")
-
-    reader = SimpleNamespace(assign=lambda _: None, read=read)
-    monkeypatch.setattr(merging, "SourceReader", lambda *_: reader)
-    monkeypatch.setattr(merging, "LinkWriter", lambda *_, one_by_one: None)
-    carrier = MergerCarrier(PLAN, "id", {})
-    carrier.add({TARGET: (InputPosition(5, 5), InputPosition(5, 5))})
-    with pytest.raises(LinkDamagedError) as refusal:
-        carrier.move(0)
-    error = refusal.value
-    assert (error.code, error.source, error.offset) == ("MERGER_DAMAGED", ("a", 0), 7)
-    assert "headrace merger accept m a/0" in error.remedy
-
-
+TARGET = TopicPartition("sorted", 0)
 NOW_MS = 1_764_000_000_000
 VALUE = b"v" * 100
 SHARE = 2_000  # bytes of values, of each of two inputs
 
 
 class Message:
-    def __init__(self, source, offset, time_ms):
+    def __init__(self, source, offset, time_ms, error=None):
         self.topic, self.partition = (lambda: source), (lambda: 0)
+        self.error = lambda: error
         self.offset, self.timestamp = (lambda: offset), (lambda: (1, time_ms))
         self.leader_epoch, self.value = (lambda: 0), (lambda: VALUE)
 
@@ -53,6 +37,27 @@ class Message:
 
     def set_headers(self, headers):
         """As the client's, which keeps them."""
+
+
+def test_damaged_records_refuse_their_partition(monkeypatch):
+    """Also where the client does not say at which offset they are."""
+    damage = KafkaError(KafkaError._BAD_MSG, "failed CRC32C check")
+    message = Message("a", OFFSET_INVALID, NOW_MS, damage)
+    consumer = SimpleNamespace(
+        assign=lambda _: None, close=lambda: None, consume=lambda *_: [message]
+    )
+    monkeypatch.setattr(source_reader, "consumer", lambda *_: consumer)
+    writer = SimpleNamespace(poll=lambda: None)
+    monkeypatch.setattr(merging, "LinkWriter", lambda *_, one_by_one: writer)
+    monkeypatch.setattr(merging, "high_watermarks", lambda _, at: dict.fromkeys(at, 1_000))
+    carrier = MergerCarrier(PLAN, "id", {})
+    carrier.add({TARGET: (InputPosition(7, 7), InputPosition(5, 5))})
+    carrier.move(0)  # with what precedes them
+    with pytest.raises(LinkDamagedError) as refusal:
+        carrier.move(0)
+    error = refusal.value
+    assert (error.code, error.source, error.offset) == ("MERGER_DAMAGED", ("a", 0), 7)
+    assert "headrace merger accept m a/0" in error.remedy
 
 
 class Reader:
