@@ -25,6 +25,7 @@ from headrace.service.status import State
 from headrace.workers.consumer_group.group_consumer import GroupConsumer
 from headrace.workers.consumer_group.needed_topics import ensure_needed_topics
 from headrace.workers.consumer_group.pause_requests import PauseRequests
+from headrace.workers.consumer_group.restoring import StateRestores
 from headrace.workers.declaration import Worker
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.context import LaneContext
@@ -34,7 +35,6 @@ from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
 from headrace.workers.output import MakeOutput, output_of
 from headrace.workers.references.followed import FollowedReferences
-from headrace.workers.state.restoring import StateRestores
 from headrace.workers.states import PauseReason, transition
 from headrace.workers.tasks.retry_topics import consumed_topics
 from headrace.workers.timing import WorkerTiming

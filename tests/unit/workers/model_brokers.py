@@ -14,6 +14,7 @@ from headrace.kafka.write.transactions import TransactionFencedError, Transactio
 from headrace.model import TopicPartition
 from headrace.testing.bench_instance import Message, SentRecord
 from headrace.workers.consumer_group import group_consumer
+from headrace.workers.consumer_group.restoring import StateRestores
 from headrace.workers.exactly_once import consumer, output_topics, transactions
 from headrace.workers.exactly_once.consumer import ExactlyOnceConsumer
 from headrace.workers.exactly_once.dead_letters import HeldDeadLetters
@@ -25,7 +26,6 @@ from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.state.changelog import StoredValues
-from headrace.workers.state.restoring import StateRestores
 
 PARTITIONS = [TopicPartition("clicks", number) for number in range(2)]
 RECORDS = 40

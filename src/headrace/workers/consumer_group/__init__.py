@@ -1,1 +1,1 @@
-"""An instance as a member of consumer groups: what it reads, pauses and needs."""
+"""An instance as a member of consumer groups: what it reads, restores, pauses and needs."""
