@@ -9,7 +9,10 @@ from headrace.links.copying.status import CopyStatus
 
 
 @dataclass(frozen=True)
-class ChangeStatus(CopyStatus):
-    """The status of a copy. Its partitions are those of the topic that is copied."""
+class ChangeStatus(CopyStatus, is_exported=False):
+    """The status of a copy. Its partitions are those of the topic that is copied.
+
+    A copy serves no metrics: the line of its run has the figures.
+    """
 
     kind: ClassVar[str] = "change"

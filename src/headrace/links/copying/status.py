@@ -32,6 +32,7 @@ class CopyStatus(LinkStatus):
 
     A kind adds counters of the records that it does not copy, and ``kind`` and ``folder``, which
     are its name, and its name in the plural. ``{kind}`` stands for the name in what metrics say.
+    With ``is_exported=False``, it has no metrics.
 
     Attributes:
         not_copied: what the line of a run says of these counters, by their names.
@@ -65,9 +66,12 @@ class CopyStatus(LinkStatus):
 
     not_copied: ClassVar[Mapping[str, str]] = {}
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, is_exported: bool = True) -> None:
         common = cls.metrics
         super().__init_subclass__()
+        if not is_exported:
+            cls.metrics = ()
+            return
         own = tuple(metric for metric in cls.metrics if metric not in common)
         # Records that are not copied come after those that are.
         cls.metrics = _named(cls.kind, common[:2] + own + common[2:])
