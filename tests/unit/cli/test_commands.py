@@ -172,17 +172,26 @@ def test_a_plan_can_tell_by_its_exit_code_that_there_are_changes(at):
 
 def test_a_refused_change_is_exit_code_three(at, monkeypatch):
     config = {"cleanup.policy": "delete", "retention.ms": "604800000"}
-    state = TopicState(LiveTopic("page-views", "id", 8, 1), config, frozenset(config))
+    live = LiveTopic("page-views", "id", 8, 1)
+    state = TopicState(live, config, frozenset(config))
+    requests = []
+
+    def describe(_, topics):
+        requests.append(set(topics))
+        return {"page-views": live}
+
     monkeypatch.setattr("headrace.operations.planning.plan.broker_config", lambda _: {})
+    monkeypatch.setattr("headrace.operations.planning.plan.describe", describe)
     monkeypatch.setattr(
-        "headrace.operations.planning.plan.topic_states", lambda *_: {"page-views": state}
+        "headrace.operations.planning.plan.states_of", lambda *_: {"page-views": state}
     )
     brokers = Brokers(1, {"auto.create.topics.enable": "true"})
     monkeypatch.setattr("headrace.operations.planning.plan.describe_brokers", lambda _: brokers)
-    monkeypatch.setattr("headrace.operations.planning.plan.drivers_of", lambda *_: {})
     found = answer("plan", *at, code=3)
     assert "auto.create.topics.enable" in found["warnings"][0]["message"]
     assert [one["action"] for one in found["changes"]] == ["refused", "create"]
+    leases = "headrace.page-views-to-lake.leases"
+    assert requests == [{"page-views", "page-views.dead", leases}]  # one for all of them
 
 
 def test_apply_without_a_broker_fails_with_the_remedy(at):

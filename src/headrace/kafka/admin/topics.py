@@ -170,7 +170,15 @@ def topic_states(config: ClientConfig, topics: Iterable[str]) -> dict[str, Topic
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    existing = describe(config, topics)
+    return states_of(config, describe(config, topics))
+
+
+def states_of(config: ClientConfig, existing: Mapping[str, LiveTopic]) -> dict[str, TopicState]:
+    """Returns topics that were described, with their settings.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+    """
     configs = _describe_configs(config, list(existing))
     ends = watermarks(config, [at for live in existing.values() for at in live.all_partitions])
     # An end above 0 shows that something was written, even if retention has removed it since.

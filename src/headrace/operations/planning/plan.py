@@ -12,9 +12,10 @@ from headrace.kafka.admin.topics import (
     TopicChange,
     apply_changes,
     plan_topics,
+    states_of,
     topic_states,
 )
-from headrace.kafka.client.admin_requests import topic_ids
+from headrace.kafka.client.admin_requests import describe, topic_ids
 from headrace.kafka.client.brokers import describe_brokers
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.table.changelog import possible_replication
@@ -30,7 +31,7 @@ from headrace.pipelines.sink_changes import (
     require_sink_extras,
     sink_changes,
 )
-from headrace.pipelines.standby.drivers import Drivers, drivers_of
+from headrace.pipelines.standby.drivers import Drivers, drivers_of, leases_topic
 from headrace.pipelines.start.checkpoint_changes import CheckpointChange, checkpoint_changes
 from headrace.project.check import project_topics
 from headrace.project.kinds import kinds
@@ -184,12 +185,14 @@ def make_plan(project: LoadedProject) -> Plan:
     shown = partial(Plan, workers=workers, sinks=sinks, queries=queries, clients=clients)
     try:
         config = broker_config(project.settings)
-        live = topic_states(config, [topic.name for topic in topics])
+        names = [topic.name for topic in topics]
+        existing = describe(config, [*names, *map(leases_topic, pipelines)])
+        live = states_of(config, {name: existing[name] for name in names if name in existing})
         changes = plan_topics(topics, live, read_keys(project.settings.state))
         changes = _without_growth(project, changes)
         changes += _query_topic_changes(project, config)
         brokers = describe_brokers(config)
-        routes = _with_drivers(routes, drivers_of(config, pipelines))
+        routes = _with_drivers(routes, drivers_of(config, pipelines, existing))
         warnings = (
             *identity_warnings(state.live for state in live.values()),
             *cluster_warnings(brokers),

@@ -7,14 +7,13 @@ lease that its holder releases. Neither decides who may run the pipeline: only c
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
 from headrace.errors import HandoverError
-from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.clients import ClientConfig
 from headrace.kafka.table.changelog import write_changelog
 from headrace.kafka.table.topic_table import table_records
@@ -136,16 +135,22 @@ def read_drivers(config: ClientConfig, topic: str) -> Drivers:
     return Drivers(active, tuple(s for s in standbys.values() if s.holder != holder))
 
 
-def drivers_of(config: ClientConfig, pipelines: Iterable[Pipeline]) -> Mapping[str, Drivers]:
+def drivers_of(
+    config: ClientConfig, pipelines: Iterable[Pipeline], topics: Collection[str]
+) -> Mapping[str, Drivers]:
     """Returns the drivers of pipelines that have a topic of leases, by the pipelines' names.
+
+    Args:
+        config: librdkafka's settings of the cluster.
+        pipelines: whose drivers they are.
+        topics: names that have all topics of leases among them that exist.
 
     Raises:
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
     """
-    topics = {pipeline.name: leases_topic(pipeline) for pipeline in pipelines}
-    live = describe(config, [*topics.values()]) if topics else {}
-    return {name: read_drivers(config, topic) for name, topic in topics.items() if topic in live}
+    leases = {pipeline.name: leases_topic(pipeline) for pipeline in pipelines}
+    return {name: read_drivers(config, topic) for name, topic in leases.items() if topic in topics}
 
 
 @dataclass(frozen=True)
