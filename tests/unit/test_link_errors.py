@@ -9,7 +9,8 @@ import pytest
 from headrace import errors
 from headrace.links.mirror.kind import KIND as MIRROR
 from headrace.project import kinds as registry
-from headrace.project.kinds import kinds, kinds_below
+from headrace.project.kinds import kinds
+from headrace.settings.kinds import kinds_below
 from headrace.spark.remote_errors import RemoteError, original_error
 
 MESSAGES = [

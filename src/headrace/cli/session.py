@@ -9,10 +9,11 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
@@ -141,13 +142,18 @@ def unknown(kind: str, name: str, declared: Iterable[str], hint: str = "") -> cl
 
 
 def command(
-    example: str, *, name: str | None = None, extra: str = ""
+    example: str,
+    *,
+    name: str | None = None,
+    extra: str = "",
+    words: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Callable[Concatenate[Session, Arguments], object]], click.Command]:
     """Makes ``function(session, ...)`` a command with common options, an example, exit codes.
 
     What the function returns is shown: as JSON, or by the view that ``views.py`` beside its
     ``commands.py`` has for it; ``None`` shows nothing. A command that names an ``extra`` fails with
-    ExtraMissingError when that is not installed.
+    ExtraMissingError when that is not installed. ``words`` replace names in braces of the
+    docstring, which is its help.
     """
     ending = epilog("Example", example)
     if extra:
@@ -172,7 +178,9 @@ def command(
         # Decorators apply from the inside out; help shows options in the order of the tuple.
         for option in reversed(_COMMON_OPTIONS):
             option(body)
-        return click.command(name, epilog=ending)(body)
+        text = function.__doc__ or ""
+        shown = text.format(**words) if words else text
+        return click.command(name, help=shown, epilog=ending)(body)
 
     return decorate
 

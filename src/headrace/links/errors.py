@@ -54,7 +54,7 @@ class LinkError(RefusedError):
 
     @classmethod
     def codes(cls) -> tuple[str, ...]:
-        from headrace.project.kinds import kinds_below  # of use to what lists errors alone
+        from headrace.settings.kinds import kinds_below  # of use to what lists errors alone
 
         return tuple(
             words.code or f"{kind.upper()}_{cls._code}"

@@ -18,12 +18,6 @@ def kinds() -> tuple[Kind[Any], ...]:
     return tuple(module.KIND for module in modules)
 
 
-def kinds_below(folder: str) -> list[str]:
-    """Returns the folders of kinds below another, such as ``mirror`` below ``links``."""
-    paths = FOLDERS.values()
-    return [path.rpartition(".")[2] for path in paths if path.startswith(f"{folder}.")]
-
-
 def kind_of(value: DeclaredValue) -> Kind[Any]:
     """Returns the kind of a declared value."""
     return next(kind for kind in kinds() if isinstance(value, kind.type))

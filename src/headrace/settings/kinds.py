@@ -19,3 +19,9 @@ FOLDERS: Mapping[str, str] = {
 
 They are in the order in which they are checked and shown.
 """
+
+
+def kinds_below(folder: str) -> list[str]:
+    """Returns the folders of kinds below another, such as ``mirror`` below ``links``."""
+    paths = FOLDERS.values()
+    return [path.rpartition(".")[2] for path in paths if path.startswith(f"{folder}.")]

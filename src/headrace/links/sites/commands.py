@@ -19,7 +19,7 @@ def sites() -> None:
 
 @command("headrace sites check --json")
 def check(session: Session) -> LinkChecks:
-    """Compare the topics of mirrors and dispatchers at both sites.
+    """Compare the topics of links between sites, at both of them.
 
     Shows what would break the promise of the same key in the same partition, or lose records.
     Changes nothing. The exit code is 3 when something is wrong, or a site does not respond.

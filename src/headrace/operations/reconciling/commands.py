@@ -10,12 +10,17 @@ import click
 from headrace.cli import parameters
 from headrace.cli.session import UNBALANCED, Session, command, unknown
 from headrace.cli.signals import until_signal
+from headrace.settings.kinds import kinds_below
 
 if TYPE_CHECKING:
     from headrace.operations.reconciling.reconcile import Reconciliation
 
 
-@command("headrace reconcile impressions-to-lake --recount", extra="spark")
+@command(
+    "headrace reconcile impressions-to-lake --recount",
+    extra="spark",
+    words={"links": ", ".join(kinds_below("links"))},
+)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--window",
@@ -38,13 +43,13 @@ def reconcile(
 ) -> Reconciliation:
     """Show whether all events are accounted for.
 
-    NAME is a pipeline, mirror, merger, dispatcher or standing queries; by default all. For each
-    window of event time: events read, and what became of them. A difference is shown with the hop
-    where events are missing or too many, and the exit code is 6. Works beside what runs, and
-    changes nothing.
+    NAME is a pipeline, a link ({links}) or standing queries; by default all. For each window of
+    event time: events read, and what became of them. A difference is shown with the hop where
+    events are missing or too many, and the exit code is 6. Works beside what runs, and changes
+    nothing.
 
-    Of mirrors, mergers and dispatchers, --recount reads all records of both ends; of standing
-    queries, the newest million events of a topic and all matched events.
+    Of links, --recount reads all records of both ends; of standing queries, the newest million
+    events of a topic and all matched events.
     """
     from headrace.ledger.request import ReconcileRequest
     from headrace.links.kind import counted_ends, link_kinds
