@@ -217,7 +217,12 @@ def describe(config, topic):
     [
         ("no-read", read, "READ", "topic {}"),
         ("no-read", commit, "READ", "topic {}"),
-        ("no-write", write, "WRITE", "topic {}"),
+        (
+            "no-write",
+            write,
+            "WRITE",
+            "topic {} (and, before Kafka 3.0, IDEMPOTENT_WRITE on the cluster)",
+        ),
         ("no-topic", describe, "DESCRIBE", "topic {}"),
         ("no-group", fetch_offsets, "READ", "group headrace.g"),
         ("no-group", commit, "READ", "group headrace.g"),

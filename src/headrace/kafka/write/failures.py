@@ -18,6 +18,9 @@ from headrace.kafka.client.broker_errors import Meaning, forbidden, meaning, ref
 from headrace.kafka.client.clients import ClientConfig
 from headrace.runtime.clock import now_in_ms
 
+# Brokers refuse a producer's id for either reason: to newer ones, WRITE on any topic is enough.
+_OF_OLD_BROKERS = " (and, before Kafka 3.0, IDEMPOTENT_WRITE on the cluster)"
+
 
 def failure(config: ClientConfig, topic: str, error: KafkaError) -> HeadraceError:
     """Returns the error of a record that ``topic`` did not take.
@@ -32,7 +35,8 @@ def failure(config: ClientConfig, topic: str, error: KafkaError) -> HeadraceErro
     """
     match meaning(error):
         case Meaning.FORBIDDEN:
-            return forbidden(config, "WRITE", f"topic {topic}")
+            also = _OF_OLD_BROKERS if error.name() == "CLUSTER_AUTHORIZATION_FAILED" else ""
+            return forbidden(config, "WRITE", f"topic {topic}{also}")
         case Meaning.INVALID_RECORD:
             setting = refusing_setting(error, now_in_ms())
             by = f", by {setting} of the topic" if setting else ""

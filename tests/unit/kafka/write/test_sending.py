@@ -58,3 +58,4 @@ def test_each_record_of_a_batch_that_is_forbidden_is_named_and_no_other(brokers)
     failures = send_each(brokers.config, [record(b"%d" % n) for n in range(2_500)], in_hundreds)
     assert sorted(failures) == list(range(100))
     assert {type(error) for error in failures.values()} == {AuthorizationError}
+    assert "before Kafka 3.0, IDEMPOTENT_WRITE on the cluster" in failures[0].remedy
