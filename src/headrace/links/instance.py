@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException
 from headrace.errors import BrokerUnreachableError, LinkRecordError, RefusedError, TopicMissingError
 from headrace.kafka.client.broker_errors import Meaning, meaning
 from headrace.kafka.client.lost_brokers import BrokersLostError
+from headrace.kafka.client.partitions import partition_of
 from headrace.kafka.group.group_member import GroupMember, NoMemberError
 from headrace.kafka.read.open_transactions import HangingTransactions
 from headrace.kafka.read.resume import SourceChangedError
@@ -63,6 +64,13 @@ class Carrier(Protocol[NewStart]):
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         """Stops moving records of partitions. The caller has committed the transaction before."""
+
+    def keep(self, offsets: Sequence[confluent_kafka.TopicPartition]) -> None:
+        """Keeps the committed offsets of all partitions that wait from being forgotten.
+
+        Brokers forget those of topics that no member of the group subscribes to, a week after they
+        were committed.
+        """
 
     def move(self, seconds: float) -> None:
         """Adds records to the transaction; waits ``seconds`` for the first one.
@@ -372,6 +380,8 @@ class LinkInstance(Generic[Start]):
         self._waiting = {*starts.refused, *starts.awaited}
         if self._waiting:
             self._start_at = time.monotonic() + self._timing.check_seconds
+        kept = {*self._policy.positions(self._waiting)}
+        self.carrier.keep([at for at in committed if at.offset >= 0 and partition_of(at) in kept])
         self._note(starts)
 
     def _new_carrier(self) -> Carrier[Start]:

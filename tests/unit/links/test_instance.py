@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from headrace.errors import (
     BrokerUnreachableError,
@@ -44,6 +44,7 @@ class World:
     def __init__(self):
         self.calls, self.copies, self.rejections, self.ids = [], [], [], []
         self.added = []  # partitions, by copier
+        self.kept = []  # offsets, by start
         self.hanging, self.missing = {}, False
         self.away, self.away_at_start = None, []
         self.starts = Starts({SOURCE: Position(0)}, {}, frozenset())
@@ -78,6 +79,7 @@ class World:
         return SimpleNamespace(
             remove=lambda _: None,
             add=lambda starts: self.added.append(set(starts)),
+            keep=lambda offsets: self.kept.append([(at.partition, at.offset) for at in offsets]),
             move=self.copy,
             commit=self.commit,
             close=lambda: self.calls.append("abort"),
@@ -268,6 +270,17 @@ def test_a_partition_that_waits_is_looked_at_again(world):
     asked = [n for n, call in enumerate(world.calls) if call == "find starts"]
     assert world.calls[asked[1] - 2 : asked[1]] == ["commit", "ask"]
     assert len(asked) == 2
+
+
+def test_offsets_of_partitions_that_wait_are_kept_from_being_forgotten(two, monkeypatch):
+    """Of those whose record is refused, too; where nothing is committed, there is none."""
+    offsets = {0: 5, 1: 6, 2: OFFSET_INVALID}
+    committed = [confluent_kafka.TopicPartition("waw.a", at, to) for at, to in offsets.items()]
+    monkeypatch.setattr(two, "committed", lambda _: committed)
+    refusal = LinkNoPartitionError("mirror", "m", "waw", "a/2")
+    two.starts = replace(two.starts, refused={TopicPartition("a", 2): refusal})
+    run(two, TOO_LARGE, lambda: None)
+    assert two.kept == [[], [(0, 5)]]
 
 
 def test_a_member_has_the_name_of_its_process(world):

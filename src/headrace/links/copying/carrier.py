@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+
+import confluent_kafka
 
 from headrace.kafka.client.headers import headers_of
 from headrace.kafka.client.partitions import client_partition
@@ -129,6 +131,9 @@ class CopyCarrier(Carrier[Position]):
         self._reader.assign(
             {partition.source: partition.position.seen for partition in self._partitions.values()}
         )
+
+    def keep(self, _offsets: Sequence[confluent_kafka.TopicPartition]) -> None:
+        """Does nothing: the group subscribes to the topics of its offsets."""
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         sources = map(self._plan.source_of, partitions)

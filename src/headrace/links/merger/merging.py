@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import confluent_kafka
+
 from headrace.errors import LinkRecordError, TopicMissingError
+from headrace.kafka.client.admin_requests import describe
 from headrace.kafka.client.headers import headers_of
 from headrace.kafka.client.offsets import high_watermarks
+from headrace.kafka.client.partitions import partition_of
 from headrace.kafka.read.log_cuts import epoch_of
 from headrace.kafka.read.resume import SourceChangedError
 from headrace.links.instance import Carrier
@@ -48,8 +52,7 @@ _FULL_RECORDS = 200_000
 _WRITE_RECORDS = 500  # at once, so that a transaction that is full ends
 _FULL_RECORDS_ALONE = 1_000  # each of them is a request of its own
 _ASK_SECONDS = 0.2  # as commits by default: a silent source delays others by about this
-# Brokers forget offsets of topics that no member subscribes to, a week after they were committed.
-_COMMIT_ALL_SECONDS = 3600.0
+_COMMIT_ALL_SECONDS = 3600.0  # so that brokers do not forget offsets that do not change
 _WARN_SECONDS = 60.0
 _READING = {"queued.max.messages.kbytes": "32768", "fetch.wait.max.ms": "50"}
 
@@ -105,6 +108,7 @@ class MergerCarrier(Carrier[OutputPosition]):
         self._is_partial = False
         self._ready: set[TopicPartition] = set()
         self._commit_all_at = 0.0
+        self._kept: Sequence[confluent_kafka.TopicPartition] = ()
         self._late_since_warning = 0
         self._warn_at = 0.0
 
@@ -135,7 +139,12 @@ class MergerCarrier(Carrier[OutputPosition]):
         if paused:
             self._reader.pause(paused)
 
+    def keep(self, offsets: Sequence[confluent_kafka.TopicPartition]) -> None:
+        self._kept = offsets
+
     def remove(self, partitions: Collection[TopicPartition]) -> None:
+        numbers = {partition.partition for partition in partitions}
+        self._kept = [at for at in self._kept if at.partition not in numbers]
         outputs = [self._outputs.pop(p) for p in partitions if p in self._outputs]
         self._ready -= set(partitions)
         removed = [input_ for output in outputs for input_ in output.inputs]
@@ -189,13 +198,15 @@ class MergerCarrier(Carrier[OutputPosition]):
         positions = [(input_, output.position(input_)) for output, input_ in self._inputs.values()]
         is_due = time.monotonic() >= self._commit_all_at
         moved = [(input_, at) for input_, at in positions if is_due or at != input_.committed]
-        if not moved or self._is_partial:
+        kept = self._still_there(self._kept) if is_due else []
+        if not (moved or kept) or self._is_partial:
             return Counter()
         self._writer.begin()  # also for offsets alone
         self._writer.flush()
         # As in a mirror: offsets of a topic that was recreated since must not be committed.
         self._check_topics([input_ for input_, _ in moved])
-        self._writer.commit([committed_offset(input_.source, at) for input_, at in moved], group)
+        offsets = [committed_offset(input_.source, at) for input_, at in moved]
+        self._writer.commit([*offsets, *kept], group)
         for input_, at in moved:
             input_.committed = at
         if is_due:
@@ -373,6 +384,14 @@ class MergerCarrier(Carrier[OutputPosition]):
         future = output.future(input_, now_ms)
         is_most = 2 * len(future) > output.waiting(input_)
         return is_most or 2 * sum(map(value_bytes, future)) > input_.bytes
+
+    def _still_there(
+        self, offsets: Sequence[confluent_kafka.TopicPartition]
+    ) -> list[confluent_kafka.TopicPartition]:
+        """Returns the offsets of partitions that exist: brokers take no others."""
+        live = describe(self._plan.config, {at.topic for at in offsets})
+        existing = {at for topic in live.values() for at in topic.all_partitions}
+        return [at for at in offsets if partition_of(at) in existing]
 
     def _check_topics(self, inputs: Collection[SourcePartition]) -> None:
         # Also those that are written: positions name them, as a start compares them.

@@ -10,6 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import LinkDamagedError
+from headrace.kafka.client.admin_requests import LiveTopic
+from headrace.kafka.client.partitions import client_partition
 from headrace.links import source_reader
 from headrace.links.merger import merging
 from headrace.links.merger.merging import MergerCarrier
@@ -58,6 +60,32 @@ def test_damaged_records_refuse_their_partition(monkeypatch):
     error = refusal.value
     assert (error.code, error.source, error.offset) == ("MERGER_DAMAGED", ("a", 0), 7)
     assert "headrace merger accept m a/0" in error.remedy
+
+
+def test_offsets_of_partitions_that_wait_are_committed_every_hour(monkeypatch):
+    """But not those of partitions that another instance has, or that are gone."""
+    commits, clock = [], SimpleNamespace(now=10_000.0)
+    writer = SimpleNamespace(
+        begin=lambda: None,
+        flush=lambda: None,
+        known_ids=lambda _: set(),
+        commit=lambda offsets, _: commits.append([(at.topic, at.offset) for at in offsets]),
+    )
+    reader = SimpleNamespace(check_topics=lambda _: None, remove=lambda _: None)
+    monkeypatch.setattr(merging, "SourceReader", lambda *_: reader)
+    monkeypatch.setattr(merging, "LinkWriter", lambda *_, one_by_one: writer)
+    monkeypatch.setattr(merging, "describe", lambda *_: {"a": LiveTopic("a", "id", 1, 1)})
+    monkeypatch.setattr(merging.time, "monotonic", lambda: clock.now)
+    carrier = MergerCarrier(PLAN, "id", {})
+    offsets = (TopicPartition("a", 0), 7), (TopicPartition("b", 0), 8)
+    carrier.keep([client_partition(source, offset) for source, offset in offsets])
+    for clock.now in (10_000.0, 10_001.0, 13_600.0):
+        carrier.commit(None)
+    assert commits == [[("a", 7)], [("a", 7)]]
+    carrier.remove([TARGET])
+    clock.now = 20_000.0
+    carrier.commit(None)
+    assert len(commits) == 2
 
 
 class Reader:
