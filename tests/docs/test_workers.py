@@ -42,20 +42,31 @@ def shown(blocks: Callable[[str], list]) -> list[str]:
 
 
 @pytest.fixture
-def project(
-    shown: list[str], broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> LoadedProject:
-    """The first block as a project on the shared broker, its program beside it."""
+def loaded(
+    broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str], LoadedProject]:
+    """Loads a block as the module of a project on the shared broker."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "headrace.toml").write_text(
-        '[project]\nname = "clicks"\nmodules = ["flow"]\n'
-        f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
-    )
-    (tmp_path / "flow.py").write_text(shown[0])
+
+    def load(module: str, block: str) -> LoadedProject:
+        (tmp_path / "headrace.toml").write_text(
+            f'[project]\nname = "site"\nmodules = ["{module}"]\n'
+            f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
+        )
+        (tmp_path / f"{module}.py").write_text(block)
+        return load_project(load_settings(tmp_path, {}))
+
+    return load
+
+
+@pytest.fixture
+def project(shown: list[str], broker, loaded: Callable[[str, str], LoadedProject]) -> LoadedProject:
+    """The first block, and its program beside it."""
+    project = loaded("flow", shown[0])
     program = shown[6].replace("localhost:9092", broker.bootstrap_servers)
     assert program != shown[6]
-    (tmp_path / "program.py").write_text(program)
-    return load_project(load_settings(tmp_path, {}))
+    (project.settings.root / "program.py").write_text(program)
+    return project
 
 
 def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
@@ -96,17 +107,9 @@ def test_the_functions_with_a_lifespan_of_the_page_are_workers(shown: list[str])
 
 
 @pytest.fixture
-def prices(
-    shown: list[str], broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> LoadedProject:
-    """The block with references as a project on the shared broker."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "headrace.toml").write_text(
-        '[project]\nname = "shop"\nmodules = ["prices"]\n'
-        f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
-    )
-    (tmp_path / "prices.py").write_text(shown[2])
-    return load_project(load_settings(tmp_path, {}))
+def prices(shown: list[str], loaded: Callable[[str, str], LoadedProject]) -> LoadedProject:
+    """The block with references."""
+    return loaded("prices", shown[2])
 
 
 def test_the_worker_with_references_of_the_page_looks_accounts_up(prices: LoadedProject) -> None:
@@ -137,17 +140,9 @@ def test_the_commands_beside_it_give_an_account_the_key_by_which_it_is_found(
 
 
 @pytest.fixture
-def visits(
-    shown: list[str], broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> LoadedProject:
-    """The block with a state as a project on the shared broker."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "headrace.toml").write_text(
-        '[project]\nname = "site"\nmodules = ["visits"]\n'
-        f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
-    )
-    (tmp_path / "visits.py").write_text(shown[3])
-    return load_project(load_settings(tmp_path, {}))
+def visits(shown: list[str], loaded: Callable[[str, str], LoadedProject]) -> LoadedProject:
+    """The block with a state."""
+    return loaded("visits", shown[3])
 
 
 def test_the_worker_with_state_of_the_page_counts_visits(visits: LoadedProject) -> None:
