@@ -1,7 +1,6 @@
 """Pipelines and workers, unchanged, on a Spark standalone cluster; processes of it are killed."""
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -15,15 +14,8 @@ from pathlib import Path
 import confluent_kafka
 import pyspark
 import pytest
+from tests.acceptance.noted_worker import ONCE, WORKER, NotedWorker
 from tests.acceptance.project import HEADRACE, Project, kill_session
-from tests.acceptance.test_processes_killed import (
-    ONCE,
-    WORKER,
-    copied,
-    instances,
-    noted,
-    write_plan,
-)
 from tests.quick_java import quick_spark
 from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, wait_for_drill
 
@@ -237,51 +229,33 @@ def values(project: Project, topic: str, count: int) -> list[bytes]:
     return read
 
 
+ON_SPARK = ("--on", "spark", "--instances", "2")
+
+
 @pytest.mark.drill
 @pytest.mark.timeout(900)
 def test_instances_of_a_worker_on_spark_are_placed_restarted_and_stopped(
     start_cluster, spark_cluster, tmp_path
 ):
     """Its environment is in the project's folder, where most people have it."""
-    notes = tmp_path / "notes"
-    notes.mkdir()
     project = Project(tmp_path / "drill", start_cluster().bootstrap_servers)
-    (project.folder / "flow.py").write_text(WORKER.format(topic=project.topic, notes=str(notes)))
+    worker = NotedWorker(project, WORKER)
     environment = project.folder / ".venv"
     environment.symlink_to(sys.prefix)
-    project.call("apply")
-    sent = itertools.count()
     [port] = free_ports(1)
-    command = ("workers", "run", "note", "--on", "spark", "--instances", "2")
-    master = ("--master", spark_cluster.url)
+    options = (*ON_SPARK, "--master", spark_cluster.url, "--metrics-port", str(port))
     python = environment / "bin" / "python"
-    process = project.start(*command, *master, "--metrics-port", str(port), python=python)
-
-    def work() -> int:
-        """More records; how many instances have noted some."""
-        project.send(100 * next(sent), 100)
-        return len(instances(notes))
-
-    try:
-        wait_for_drill(lambda: work() == 2, "both instances")
+    with worker.running(*options, stop=subprocess.Popen.terminate, python=python):
         wait_for_drill(lambda: processed(port).keys() == {"note-0", "note-1"}, "metrics of both")
         wait_for_drill(lambda: all(processed(port).values()), "records of both in the metrics")
-        first = instances(notes)
-        wait_for_drill(lambda: running(project) == first, "the status of both")
-        killed = first.pop()
-        os.kill(killed, signal.SIGKILL)
-        wait_for_drill(lambda: work() == 3, "another in the place of the killed one")
+        wait_for_drill(lambda: running(project) == worker.instances(), "the status of both")
+        killed = worker.kill_one()
         wait_for_drill(
-            lambda: running(project) == instances(notes) - {killed}, "the status of another"
+            lambda: running(project) == worker.instances() - {killed}, "the status of another"
         )
         wait_for_drill(lambda: all(processed(port).values()), "its metrics")
-        total = next(sent)
-        wait_for_drill(lambda: len(noted(notes)) == 100 * total, "all records")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(DRILL_LIMIT_SECONDS) == 0, project.output()
-    finally:
-        kill_session(process)
-    assert sum(project.committed("note").values()) == 100 * total
+        wait_for_drill(lambda: len(worker.noted()) == worker.total, "all records")
+    assert sum(project.committed("note").values()) == worker.total
     assert {one["state"] for one in status(project)} == {"closed"}
 
 
@@ -290,32 +264,13 @@ def test_instances_of_a_worker_on_spark_are_placed_restarted_and_stopped(
 def test_instances_on_spark_that_are_exactly_once_and_look_up_references_write_each_record_once(
     start_cluster, spark_cluster, tmp_path
 ):
-    notes = tmp_path / "notes"
-    notes.mkdir()
     project = Project(tmp_path / "drill", start_cluster().bootstrap_servers)
-    (project.folder / "flow.py").write_text(ONCE.format(topic=project.topic, notes=str(notes)))
-    project.call("apply")
-    write_plan(project)
-    sent = itertools.count()
-    command = ("workers", "run", "note", "--on", "spark", "--instances", "2")
-    process = project.start(*command, "--master", spark_cluster.url)
-
-    def work() -> int:
-        """More records; how many instances have noted some."""
-        project.send(100 * next(sent), 100)
-        return len(instances(notes))
-
-    try:
-        wait_for_drill(lambda: work() == 2, "both instances")
-        os.kill(instances(notes).pop(), signal.SIGKILL)
-        wait_for_drill(lambda: work() == 3, "another in the place of the killed one")
-        total = next(sent)
-        wait_for_drill(lambda: len(copied(project)) == 100 * total, "all records")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(DRILL_LIMIT_SECONDS) == 0, project.output()
-    finally:
-        kill_session(process)
-    assert copied(project) == dict.fromkeys([f"{place} gold" for place in noted(notes)], 1)
+    worker = NotedWorker(project, ONCE)
+    options = (*ON_SPARK, "--master", spark_cluster.url)
+    with worker.running(*options, stop=subprocess.Popen.terminate):
+        worker.kill_one()
+        wait_for_drill(lambda: len(worker.copied()) == worker.total, "all records")
+    assert worker.copied() == worker.copies_of_noted()
 
 
 def processed(port: int) -> dict[str, int]:
