@@ -104,6 +104,7 @@ class CopyCarrier(Carrier[Position]):
         self._source_ends = SourceEnds(plan.source) if plan.reports_times else None
         self._reported_ms = 0
         self._counter_of, self._placed = plan.filter.counter_of, plan.placed
+        self._skipping = plan.skipping()
         self._requests = ThreadPoolExecutor(1, "topics of a target")
 
     @property
@@ -254,6 +255,8 @@ class CopyCarrier(Carrier[Position]):
                 copy, sent = self._placed(message)
             self._writer.send(partition.source, copy, sent, [*headers, origin])
             self._uncommitted["value_bytes"] += len(message.value() or b"")
+        else:
+            self._skipping(partition.source, offset, headers)
         self._uncommitted[counter] += 1
         partition.next = partition.read_to = offset + 1
         partition.last = message

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Placing: TypeAlias = Callable[[Any], tuple[TopicPartition, Any]]
 """Of a record: the partition that it is copied to, and the record as it is written there."""
+Skipping: TypeAlias = Callable[[TopicPartition, int, Collection[tuple[str, bytes | None]]], None]
+"""Is called with a record that is not copied: its partition, offset and headers."""
 LastCopies: TypeAlias = Callable[[Copies], Mapping[TopicPartition, Origin]]
 """As :func:`headrace.links.copy_ends.last_origins`."""
 
@@ -112,6 +114,10 @@ class CopyPlan(ABC):
     @abstractmethod
     def filter(self) -> CopyFilter:
         """Returns which records are copied."""
+
+    def skipping(self) -> Skipping:
+        """Returns what looks at the records that one carrier does not copy."""
+        return lambda *_: None
 
     def source_of(self, copy: TopicPartition) -> TopicPartition:
         """Returns the partition that one of the target is a copy of."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.errors import MirrorOffsetError
-from headrace.links.copying.plan import CopyPlan
+from headrace.links.copying.plan import CopyPlan, Skipping
 from headrace.links.mirror.filter import MirrorFilter
+from headrace.links.mirror.loop_check import LoopCheck
 from headrace.links.mirror.status import MirrorStatus
 
 
@@ -20,3 +21,6 @@ class MirrorPlan(CopyPlan):
     @property
     def filter(self) -> MirrorFilter:
         return MirrorFilter(self.source_site, self.target_site)
+
+    def skipping(self) -> Skipping:
+        return LoopCheck(self).look

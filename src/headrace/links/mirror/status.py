@@ -19,7 +19,8 @@ class MirrorStatus(CopyStatus):
     loops_skipped: int = counter(
         "records",
         "records that have been at the target, or have left the source and come back: not sent",
-        "rising between sites that do not mirror each other: look for a way back through others",
+        "rising between sites that do not mirror each other: look for a way back through others, "
+        "or a site of the same name",
     )
 
     kind: ClassVar[str] = "mirror"

@@ -17,6 +17,7 @@ from headrace.links import source_reader
 from headrace.links import target as target_module
 from headrace.links.copying import carrier
 from headrace.links.copying.carrier import CopyCarrier
+from headrace.links.mirror.loop_check import LoopCheck
 from headrace.links.mirror.plan import MirrorPlan
 from headrace.links.site_times import SITE_TIMES
 from headrace.links.target import Rejection
@@ -50,6 +51,7 @@ class Fakes:
         self.messages, self.sent, self.committed, self.assigned = [], [], [], []
         self.config, self.end, self.topic_id = {}, 20, "id"
         self.one_by_one, self.told, self.copy_is_recreated = None, [], False
+        self.skipped = []
 
     def consumer(self, config, _, tuning):
         self.config = config | tuning
@@ -96,6 +98,7 @@ def fakes(monkeypatch):
     monkeypatch.setattr(source_reader, "consumer", made.consumer)
     monkeypatch.setattr(carrier, "LinkWriter", made.writer)
     monkeypatch.setattr(target_module, "describe", made.describe)
+    monkeypatch.setattr(LoopCheck, "look", lambda _, *record: made.skipped.append(record))
     return made
 
 
@@ -188,6 +191,7 @@ def test_records_that_have_been_at_a_site_before_are_skipped_and_counted(fakes, 
     counts = copier.commit(None)
     assert (counts["records"], counts["loops_skipped"]) == (1, 1)
     assert fakes.sent == [(6, [(ORIGIN, b"ams/x/0/2"), (ORIGIN, b"waw/a/0/6")])]
+    assert fakes.skipped == [(A, 5, tuple(loop))]
 
 
 def test_a_read_that_is_forbidden_names_the_source(fakes):

@@ -21,6 +21,7 @@ from headrace.links.copying.kind import CopyKind
 from headrace.links.copying.plan import CopyPlan
 from headrace.links.copying.positions import positions_of
 from headrace.links.copying.status import CopyStatus
+from headrace.links.mirror.loop_check import LoopCheck
 from headrace.model import TopicPartition
 from headrace.project.kinds import kinds
 from headrace.service.figures import counter
@@ -151,6 +152,7 @@ def sites(monkeypatch, request):
         monkeypatch.setattr(source_reader, "consumer", made.consumer)
         monkeypatch.setattr(carrier, "LinkWriter", made.writer)
         monkeypatch.setattr(target_module, "describe", lambda *_: {"a": LiveTopic("a", "id", 1, 1)})
+        monkeypatch.setattr(LoopCheck, "look", lambda *_: None)
         return made
 
     return make
