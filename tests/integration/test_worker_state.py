@@ -1,22 +1,27 @@
 """Workers that keep a state, on a real broker: it is restored, refused and deleted."""
 
 import asyncio
+import json
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from tests.contracts.worker_state import StateContract, counting
 from tests.integration.instances import Bench, drill, running, until_brokers_say
 from tests.kafka_topics import grow_topic, make_topic
+from tests.waiting import FLUSH_SECONDS
 
 from headrace.errors import ProcessingFailedError, StateRefusedError, StateTooLargeError
 from headrace.kafka.admin.topics import delete_topic
+from headrace.kafka.client.clients import connected_producer
 from headrace.kafka.client.offsets import commit_offsets
+from headrace.kafka.dead_letters.letters import scan
 from headrace.kafka.table.changelog import write_changelog
 from headrace.kafka.table.topic_table import table_records
 from headrace.model import Guarantee, TopicPartition
 from headrace.settings import KafkaSettings, Settings
-from headrace.workers import DeadLetters, KeyHash, KeyState, WorkerRecord, WorkerTask, worker
+from headrace.workers import KeyHash, WorkerTask
 from headrace.workers.reset import reset
 from headrace.workers.state.changelog import read_state
 from headrace.workers.state.clearing import clear_state
@@ -24,19 +29,14 @@ from headrace.workers.state.clearing import clear_state
 FAST = {"commit_every": timedelta(milliseconds=100)}
 
 
-@dataclass
-class Visits:
-    count: int
-    last: str
-
-
 class StateBench(Bench):
-    """Its workers are exactly once; ``output`` is a topic that they send to."""
+    """As :class:`tests.contracts.worker_state.StateBench`."""
 
     def __init__(self, bootstrap, partitions=1):
         super().__init__(bootstrap, partitions)
-        self.output = f"{self.topic.name}-out"
+        self.output, self.fed = f"{self.topic.name}-out", 0
         self.create(self.output)
+        self.create(self.topic.dead_letters)
 
     def worker(self, task, **declared):
         declared = {"guarantee": Guarantee.EXACTLY_ONCE, "state": int} | declared
@@ -47,6 +47,33 @@ class StateBench(Bench):
     def create_state(self, worker, config=None):
         config = {"cleanup.policy": "compact"} | (config or {})
         make_topic(self.client, worker.state_topic, self.topic.partitions, config=config)
+
+    def feed(self, worker, *records):
+        """By an instance that runs for them alone."""
+        sender = connected_producer(self.client)
+        for key, value in records:
+            sender.produce(self.topic.name, value, key, partition=0)
+        assert sender.flush(FLUSH_SECONDS) == 0
+        self.fed += len(records)
+        drill(self.run(worker))
+
+    async def run(self, worker):
+        instance = self.instance(worker)
+        running = asyncio.create_task(instance.run())
+        await until_brokers_say(lambda: running.done() or self.committed(worker) == {0: self.fed})
+        instance.stop()
+        await running
+
+    def values(self, worker):
+        return {key.decode(): json.loads(value) for key, value in self.stored(worker).items()}
+
+    def sent(self):
+        records = table_records(self.client, self.output, settled=True)
+        return [(record.key().decode(), record.value().decode()) for record in records]
+
+    def letters(self):
+        letters = scan(self.client, self.topic.name)
+        return [(stored.letter.offset, stored.letter.reason) for stored in letters]
 
     def stored(self, worker, number=0):
         return read_state(self.client, TopicPartition(worker.state_topic, number)).values
@@ -64,14 +91,8 @@ def bench(broker):
     return StateBench(broker.bootstrap_servers)
 
 
-def counting(bench):
-    class Counting(WorkerTask):
-        async def process(self, record):
-            count = self.state.get(0) + 1
-            self.state.set(count)
-            self.send(bench.output, b"%d" % count, key=record.key)
-
-    return Counting
+class TestStateOnKafka(StateContract):
+    """The contract of workers with a state, on a real broker; each feed is of another instance."""
 
 
 def run_until_committed(bench, worker, offsets):
@@ -118,43 +139,6 @@ def test_a_partition_that_moves_is_restored_before_its_first_record(broker):
 
     drill(run())
     assert bench.counts() == {b"%d" % key: list(range(1, 21)) for key in range(20)}
-
-
-def test_a_function_keeps_values_of_a_class(bench):
-    @worker(
-        topic=bench.topic,
-        name=f"visits-{bench.topic.name}",
-        state=Visits,
-        guarantee=Guarantee.EXACTLY_ONCE,
-        **FAST,
-    )
-    def visit(record: WorkerRecord, state: KeyState[Visits]) -> None:
-        before = state.get(Visits(0, ""))
-        before.last += "!"  # of this copy alone
-        value = record.value.decode()
-        if value == "3":
-            state.delete()
-        else:
-            state.set(Visits(before.count + 1, value))
-
-    bench.create_state(visit)
-    bench.send(6, keys=2)
-    run_until_committed(bench, visit, {0: 6})
-    assert bench.stored(visit) == {b"0": b'{"count":3,"last":"4"}', b"1": b'{"count":1,"last":"5"}'}
-
-
-def test_what_a_failed_record_changed_is_dropped(bench):
-    class Failing(WorkerTask):
-        async def process(self, record):
-            self.state.set(int(record.value))
-            if record.offset % 2:
-                raise LookupError("no such visit")
-
-    bench.create(bench.topic.dead_letters)
-    counter = bench.worker(Failing, on_failure=DeadLetters())
-    bench.send(10, keys=1)
-    run_until_committed(bench, counter, {0: 10})
-    assert bench.stored(counter) == {b"0": b"8"}
 
 
 def test_a_value_that_the_topic_does_not_take_fails_its_record(bench):

@@ -11,7 +11,6 @@ from headrace.kafka.group.start_positions import StartPosition
 from headrace.model import Guarantee, Topic, TopicPartition
 from headrace.testing import Outcome, WorkerBench
 from headrace.workers import (
-    DeadLetters,
     KeyHash,
     KeyState,
     Skip,
@@ -167,15 +166,6 @@ def test_a_bench_shows_the_state_of_records_that_are_done():
         ]
         assert dict(bench.state.items()) == {b"ann": 2, b"bob": 1}
         assert bench.sent == []
-
-
-def test_a_record_without_a_key_is_an_invalid_one():
-    declared = Worker(
-        "w", Topic("t"), count.task, guarantee=ONCE, state=int, on_failure=DeadLetters()
-    )
-    with WorkerBench(declared) as bench:
-        bench.feed(b"1")
-        assert [letter.reason for letter in bench.dead_letters] == ["no-key"]
 
 
 def test_the_next_record_of_a_lane_waits_until_the_one_before_is_done():
