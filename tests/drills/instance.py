@@ -33,6 +33,8 @@ from headrace.workers import (
     WorkerInstance,
     WorkerTask,
 )
+from headrace.workers import instance as workers
+from headrace.workers.state.restoring import StateRestores
 
 FOREVER_SECONDS = 3600.0
 VERSION = "7"
@@ -55,6 +57,7 @@ class Spec:
             that fail have sent it, too.
         has_state: tasks count the records of each key in a state, and send the count with each, in
             the header ``count``.
+        notes_records: each record that is done has a line. Without, only restores have.
         work_seconds: that each record takes.
     """
 
@@ -70,6 +73,7 @@ class Spec:
     retry_topics: bool = False
     exactly_once: bool = False
     has_state: bool = False
+    notes_records: bool = True
     work_seconds: float = 0.002
     timeout_seconds: float = 60.0
     queue_bytes: int = 16 * 1024 * 1024
@@ -113,7 +117,8 @@ class Noting(WorkerTask):
             await self.send(self.spec.output, record.value, key=record.key)
         await self.misbehave(record)
         await asyncio.sleep(self.spec.work_seconds)
-        self.note(record)
+        if self.spec.notes_records:
+            self.note(record)
 
     async def misbehave(self, record) -> None:
         name = id_of(record.value)
@@ -153,6 +158,20 @@ class Observing(Noting):
             await self.misbehave(record)
             self.note(record)
             observer.on_success()
+
+
+def noted(restores: type[StateRestores], notes: Notes) -> type[StateRestores]:
+    """Returns restores that write down how many keys a partition has, and after how long."""
+
+    class Noted(restores):
+        async def _restore(self, assigned, start) -> None:
+            began = time.monotonic()
+            await super()._restore(assigned, start)
+            if assigned.state is not None and self._is_here(assigned):
+                keys, seconds = len(assigned.state.values), time.monotonic() - began
+                notes.write("restored", assigned.partition.partition, keys, f"{seconds:.3f}")
+
+    return Noted
 
 
 async def _fail(spec: Spec) -> None:
@@ -197,6 +216,7 @@ def worker(spec: Spec, notes: Notes) -> Worker:
 
 async def run(spec: Spec, notes: Notes) -> None:
     declared = worker(spec, notes)
+    workers.StateRestores = noted(StateRestores, notes)
     membership = Membership(
         declared.consumer_group,
         (spec.topic,),

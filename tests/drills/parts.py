@@ -7,6 +7,7 @@ PARTS = (
     (
         "acceptance/test_demo.py",
         "acceptance/test_broker_killed.py",
+        "acceptance/test_million_records.py",
         "acceptance/test_standby.py",
         "integration/test_bundled_java.py",
     ),
