@@ -1,31 +1,29 @@
-"""Brokers fail and are restarted under a pipeline and a worker, which lose and skip nothing.
+"""Brokers fail, and clients are cut off from them: a pipeline and a worker lose and skip nothing.
 
 Three brokers, three copies, two of which must be in sync. What the brokers acknowledged is in the
 lake once, on both paths, and was processed by the worker. The report says for each kind of fault
-how long writing, the worker and the pipeline stood still.
+how long writing, the worker and the pipeline stood still. These two can be cut off from all
+brokers; who writes is not.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import statistics
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 from tests.acceptance.project import Project, kill_session
-from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, LIMIT_SECONDS, wait_for_drill
+from tests.acceptance.watched import Notes, Sender, Tables, Watched, longest_pause
+from tests.drills.client_links import ClientLinks
+from tests.drills.run import DrillRun
+from tests.waiting import DRILL_LIMIT_SECONDS, LIMIT_SECONDS, wait_for_drill
 
 from headrace.kafka.client.admin_requests import admin, describe
-from headrace.kafka.client.clients import producer
 
-BATCH_EVENTS = 500
-RATE = 2_000
 NODES = (1, 2, 3)
 WORKER = """
 
@@ -52,61 +50,31 @@ note = Worker("note", events, Note, partitioner=KeyHash(4))
 """
 
 
-class Sender(threading.Thread):
-    """Sends events at a rate until it is stopped; keeps where and when each was acknowledged."""
-
-    def __init__(self, project: Project) -> None:
-        super().__init__(name="sender")
-        self.positions: dict[str, tuple[int, int]] = {}
-        self.times: dict[int, list[float]] = defaultdict(list)
-        self.failed: list[str] = []
-        self._is_enough = threading.Event()
-        self._producer = producer(project.client)
-
-    def run(self) -> None:
-        began = time.monotonic()
-        for first in itertools.count(0, BATCH_EVENTS):
-            if self._is_enough.is_set():
-                break
-            for number in range(first, first + BATCH_EVENTS):
-                self._send(number)
-            while (seconds := began + first / RATE - time.monotonic()) > 0:
-                self._producer.poll(seconds)
-        self._producer.flush(FLUSH_SECONDS)
-
-    def stop(self) -> None:
-        self._is_enough.set()
-        self.join()
-
-    def _send(self, number: int) -> None:
-        name, now = f"e{number}", int(time.time() * 1000)
-        event = {"event_id": name, "event_time": now, "category": f"c{number % 8}", "n": number}
-
-        def answered(error, message) -> None:
-            if error is None:
-                self.positions[name] = (message.partition(), message.offset())
-                self.times[message.partition()].append(time.time())
-            else:
-                self.failed.append(f"{name}: {error}")
-
-        while True:
-            try:
-                return self._producer.produce(
-                    "events", json.dumps(event).encode(), name, on_delivery=answered
-                )
-            except BufferError:
-                self._producer.poll(0.1)
-
-
 class Faults:
-    """Kills, freezes and restarts brokers and the worker, each kind as often as the others."""
+    """Kills, freezes, restarts and cuts off, each kind as often as the others.
 
-    def __init__(self, three, project: Project, rng) -> None:
-        self._cluster, self._folder = three.cluster, three.folder
-        self._project, self._random = project, rng
+    Args:
+        three: the cluster.
+        links: over which the project reaches it.
+        project: whose worker is restarted.
+        watched: what makes progress after each fault, before the next one.
+        run: of the drill.
+    """
+
+    def __init__(
+        self,
+        three,
+        links: ClientLinks,
+        project: Project,
+        watched: Mapping[str, Watched],
+        run: DrillRun,
+    ) -> None:
+        self._cluster, self._folder, self._links = three.cluster, three.folder, links
+        self._project, self._watched, self._random = project, watched, run.random
+        self._max_cut_seconds = run.size(short=5, long=60)  # longer than a session
         self.worker = project.start("workers", "run", "note")
         self.happened: list[tuple[str, float, float]] = []
-        """The kind of each fault, when it began and when every copy was in sync again."""
+        """The kind of each fault, when it began and when all was as before."""
         self._kinds: dict[str, Callable[[], None]] = {
             "leader killed": self._leader_killed,
             "leader killed, back soon": self._leader_back_soon,
@@ -114,6 +82,7 @@ class Faults:
             "controller killed": self._controller_killed,
             "brokers restarted in order": self._brokers_restarted,
             "worker restarted": self._worker_restarted,
+            "clients cut off": self._clients_cut_off,
         }
 
     def happen(self, count: int) -> None:
@@ -126,8 +95,31 @@ class Faults:
             self._kinds[kind]()
             # With two away, brokers refuse writes: no harm, and nothing that this drill is about.
             wait_for_drill(self._all_in_sync, "every copy in sync")
-            time.sleep(self._random.uniform(2.0, 4.0))
+            self._await_progress(kind)
+            time.sleep(self._random.uniform(1.0, 3.0))
             self.happened.append((kind, began, time.time()))
+
+    def pauses(self) -> dict[str, str]:
+        """For each kind of fault, how long a partition or table stood still at most: seconds.
+
+        The median of the faults, and the longest.
+        """
+        pauses: dict[str, list[float]] = defaultdict(list)
+        for kind, since, until in self.happened:
+            for name, watched in self._watched.items():
+                pauses[f"{kind}: {name}"].append(longest_pause(watched, since, until))
+        return {
+            name: f"{statistics.median(seconds):.1f} to {max(seconds):.1f} s"
+            for name, seconds in sorted(pauses.items())
+        }
+
+    def _await_progress(self, kind: str) -> None:
+        healed = time.time()
+        for name, watched in self._watched.items():
+            wait_for_drill(
+                lambda: watched.latest() > healed,  # noqa: B023
+                f"progress of {name} after {kind}",
+            )
 
     def _leader_killed(self) -> None:
         self._killed(self._leader())
@@ -163,6 +155,11 @@ class Faults:
         before.terminate()
         assert before.wait(DRILL_LIMIT_SECONDS) == 0, self._project.output()
 
+    def _clients_cut_off(self) -> None:
+        self._links.cut()
+        time.sleep(self._random.uniform(1.0, self._max_cut_seconds))
+        self._links.mend()
+
     def _leader(self) -> int:
         return max(1, self._random.choice(self._leaders()))
 
@@ -186,22 +183,31 @@ def _active_controller(folder: Path) -> int:
     return max((state["leaderEpoch"], state["leaderId"]) for state in states)[1]
 
 
+@pytest.fixture
+def links():
+    links = ClientLinks(len(NODES))
+    with links.open():
+        yield links
+
+
 @pytest.mark.drill
 @pytest.mark.timeout(3000)
-def test_failing_leaders_lose_and_skip_nothing(start_cluster, tmp_path, drill_run):
-    three = start_cluster(brokers=3)
-    project, notes = _project(tmp_path, three.bootstrap_servers)
+def test_failing_leaders_lose_and_skip_nothing(links, start_cluster, tmp_path, drill_run):
+    three = start_cluster(brokers=len(NODES))
+    project = _project(tmp_path, links.bootstrap_servers, three.bootstrap_servers)
     sender, pipelines = Sender(project), project.start("run")
-    faults = Faults(three, project, drill_run.random)
+    tables, notes = Tables(project, "fused", "stepped"), Notes(tmp_path / "notes")
+    watched = {"writing": sender, "worker": notes, "pipeline": tables}
+    faults = Faults(three, links, project, watched, drill_run)
     try:
         sender.start()
-        wait_for_drill(lambda: _landed(project) and _noted(notes), "the first rows and records")
+        wait_for_drill(lambda: tables.rows() and notes.processed(), "the first rows and records")
         faults.happen(drill_run.size(short=2, long=60))
         sender.stop()
         assert sender.failed == []
         events, acknowledged = len(sender.positions), set(sender.positions.values())
-        wait_for_drill(lambda: _landed(project) >= events, "all rows")
-        wait_for_drill(lambda: acknowledged <= _noted(notes).keys(), "all records processed")
+        wait_for_drill(lambda: tables.rows() >= events, "all rows")
+        wait_for_drill(lambda: acknowledged <= notes.processed().keys(), "all records processed")
         for run in (pipelines, faults.worker):
             assert run.poll() is None, project.output()
             run.terminate()
@@ -218,11 +224,13 @@ def test_failing_leaders_lose_and_skip_nothing(start_cluster, tmp_path, drill_ru
     assert project.ids("fused") == expected
     assert project.ids("stepped") == expected
     assert committed == {partition: last + 1 for partition, last in sorted(acknowledged)}
-    drill_run.report(**_still(project, sender, notes, faults))
+    drill_run.report(**faults.pauses())
 
 
-def _project(folder: Path, bootstrap: str) -> tuple[Project, Path]:
-    project = Project(folder / "drill", bootstrap, batch=20_000)
+def _project(folder: Path, linked: str, direct: str) -> Project:
+    """A project that reaches the brokers over links, whose test does directly."""
+    project = Project(folder / "drill", linked, batch=20_000)
+    project.client["bootstrap.servers"] = direct
     notes = folder / "notes"
     notes.mkdir()
     flow = project.folder / "flow.py"
@@ -231,50 +239,4 @@ def _project(folder: Path, bootstrap: str) -> tuple[Project, Path]:
     project.call("apply")
     topic = describe(project.client, ["events"])["events"]
     assert (topic.partitions, topic.replication) == (4, len(NODES))
-    return project, notes
-
-
-def _landed(project: Project) -> int:
-    """Rows in the table that has fewest."""
-    return min(sum(map(len, project.offsets(table).values())) for table in ("fused", "stepped"))
-
-
-def _noted(notes: Path) -> dict[tuple[int, int], float]:
-    """When the worker processed each position last; a line that a kill cut off is none."""
-    lines = itertools.chain.from_iterable(
-        one.read_text().split("\n")[:-1] for one in notes.iterdir()
-    )
-    processed = (line.split() for line in lines)
-    return {(int(partition), int(at)): float(when) for partition, at, when in processed}
-
-
-def _still(project: Project, sender: Sender, notes: Path, faults: Faults) -> dict[str, str]:
-    """For each kind of fault, how long each partition or table stood still at most: seconds.
-
-    The median of the faults, and the longest.
-    """
-    processed: dict[int, list[float]] = defaultdict(list)
-    for (partition, _), when in _noted(notes).items():
-        processed[partition].append(when)
-    tables = [
-        [commit["timestamp"] / 1000 for commit in DeltaTable(f"{project.lake}/{table}").history()]
-        for table in ("fused", "stepped")
-    ]
-    watched = {
-        "writing": sender.times.values(),
-        "worker": processed.values(),
-        "pipeline": tables,
-    }
-    gaps: dict[str, list[float]] = defaultdict(list)
-    for kind, since, until in faults.happened:
-        for who, times in watched.items():
-            gaps[f"{kind}: {who}"].append(max(_longest_gap(of, since, until) for of in times))
-    return {
-        name: f"{statistics.median(seconds):.1f} to {max(seconds):.1f} s"
-        for name, seconds in sorted(gaps.items())
-    }
-
-
-def _longest_gap(times: Sequence[float], since: float, until: float) -> float:
-    inside = sorted(when for when in times if since <= when <= until)
-    return max(after - before for before, after in itertools.pairwise([since, *inside, until]))
+    return project
