@@ -69,7 +69,7 @@ def test_every_setting_is_documented_and_no_other(
     of_sinks |= {f"sinks.lake.{key}" for key in ("catalog", "name", "uri")}
     of_sinks |= {f"sinks.opensearch.{key}" for key in KNOWN_SETTINGS}
     of_sinks |= {f"sinks.bigquery.{key}" for key in BigQuery.optional_settings}
-    of_names = {"sites.NAME.longest_cut_hours"}
+    of_names = {"sites.NAME.longest_cut_hours", "sinks.postgres.NAME.url"}
     of_names |= {f"KIND.NAME.kafka.{table}" for table in DECLARED.tables}
     named = {"sinks", *KINDS_WITH_CLIENTS}
     assert documented == accepted_keys - tables - named | of_sinks | of_names

@@ -78,7 +78,7 @@ def settings_faults(
     """
     for sink in pipeline.sinks:
         own = settings.get(sink.kind, {})
-        missing = [key for key in sink.required_settings if key not in own]
+        missing = [key for key in sink.needed_settings if key not in own]
         for key in missing:
             yield Fault(
                 f"{_label(pipeline)}: {sink.label} needs the setting {key!r}",

@@ -239,6 +239,11 @@ class Table:
             return None
         return self.text(name) or None
 
+    def is_table(self, name: str) -> bool:
+        """Whether a value is a table with keys, and names no secret as :meth:`secret` takes it."""
+        value = self._values.get(name)
+        return isinstance(value, dict) and bool(value) and not set(value) & {"env", "file"}
+
     def flat(self) -> dict[str, str]:
         """Every value as text under its dotted key; for settings that are passed on."""
         flat: dict[str, str] = {}

@@ -262,10 +262,16 @@ def _ledger(ledger: Table) -> LedgerSettings:
 
 def _sinks(sinks: Table) -> dict[str, dict[str, Secret]]:
     """Any keys: each sink knows its own. Every value may be a secret, and is kept as one."""
-    settings: dict[str, dict[str, Secret]] = {}
-    for kind in sinks.names:
-        sink = sinks.table(kind)
-        # Which keys there are is known to the sink alone, so all of them count as known here.
-        texts = {name: sink.secret_text(name, PASSWORD) for name in sink.names}
-        settings[kind] = {name: Secret(text) for name, text in texts.items() if text is not None}
+    return {kind: _sink(sinks.table(kind)) for kind in sinks.names}
+
+
+def _sink(sink: Table) -> dict[str, Secret]:
+    """Returns the settings of a sink; those of a table within it have dotted names."""
+    tables = [name for name in sink.names if sink.is_table(name)]
+    # Which keys there are is known to the sink alone, so all of them count as known here.
+    texts = {name: sink.secret_text(name, PASSWORD) for name in sink.names if name not in tables}
+    settings = {name: Secret(text) for name, text in texts.items() if text is not None}
+    for table in tables:
+        within = _sink(sink.table(table))
+        settings |= {f"{table}.{name}": value for name, value in within.items()}
     return settings

@@ -294,7 +294,8 @@ class Settings:
             sites without one have no such wish.
         checkpoints: root URI of the checkpoints, which Spark must reach; empty: the lake, and for
             a lake on S3 this machine's folder of the project.
-        sinks: settings of sinks, by kind and name.
+        sinks: settings of sinks, by kind and name; that of a table ``[sinks.KIND.TABLE]`` is
+            ``TABLE.NAME``.
         s3: the server of a lake on S3.
         ingest: the HTTP service, which ``headrace up`` starts; ``None``: the project has none.
         schema_registry: of the schemas of topics; ``None``: the project has none.

@@ -162,7 +162,7 @@ class SinkContext:
         lake: root URI of the project's lake.
         client: librdkafka's settings of the project's cluster.
         settings: the table ``[sinks.KIND]`` of headrace.toml; ``settings["url"].reveal()`` is a
-            value.
+            value. Those of a table ``[sinks.KIND.eu]`` have names such as ``eu.url``.
         event_time: column of the event time, as the first topic declares it; None: none does.
         storage: options of the lake's storage, such as those of ``[s3]`` in headrace.toml.
         topic: the first one that the pipeline reads.
@@ -481,6 +481,11 @@ class Sink(abc.ABC):
     @abc.abstractmethod
     def guarantee(self) -> Guarantee:
         """Returns what a repeated batch may do; a class variable, unless fields decide it."""
+
+    @property
+    def needed_settings(self) -> tuple[str, ...]:
+        """The settings that it needs as it is declared: by default, all required ones."""
+        return self.required_settings
 
     def extra_for(
         self,

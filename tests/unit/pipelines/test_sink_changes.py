@@ -180,11 +180,13 @@ UNREACHABLE = "can't be inspected"
         ("s3", Postgres("views"), UNREACHABLE),
         ("postgres", Postgres("views"), "extra 'postgres'"),
         ("postgres", Lake("views"), ""),
+        ("s3", Postgres("views", server="eu"), "PostgreSQL eu"),
     ],
 )
 def test_the_extra_of_the_sink_is_named_and_no_other(settings, monkeypatch, missing, sink, words):
     monkeypatch.setattr(extras, "MODULES", extras.MODULES | {missing: ("no_such_module",)})
     lake = "s3://bucket/lake" if missing == "s3" else settings.lake
-    sinks = {"postgres": {"url": Secret("postgresql://127.0.0.1:1/no_server")}}
+    urls = dict.fromkeys(("url", "eu.url"), Secret("postgresql://127.0.0.1:1/no_server"))
+    sinks = {"postgres": urls}
     found = changes(replace(settings, lake=lake, sinks=sinks), View, replace(PIPELINE, sink=sink))
     assert [words in change.detail for change in found] == [True] * bool(words)

@@ -369,6 +369,17 @@ def test_a_setting_that_a_sink_needs_is_asked_for(problems, write):
     assert write(body, more=DATABASE).declared(Pipeline)["p"].sink.target == "clicks"
 
 
+def test_a_server_that_a_sink_names_is_one_of_the_project(problems, write):
+    body = "p = Pipeline('p', source=clicks, sink=Postgres('clicks', server='eu'))\n"
+    servers = '[sinks.postgres.{}]\nurl = "postgresql://db/{}"\n'
+    [(line, text)] = problems(body, more=servers.format("us", "us"))
+    assert "Postgres.server is 'eu', and there is no [sinks.postgres.eu]" in text
+    assert "one of us; or " in text
+    assert line == 1
+    declared = write(body, more=servers.format("eu", "eu")).declared(Pipeline)
+    assert declared["p"].sink.label == "postgres clicks at eu"
+
+
 def test_sources_without_steps_may_differ_in_what_makes_no_other_column(write):
     project = write("""\
         class I:

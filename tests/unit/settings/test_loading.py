@@ -568,3 +568,26 @@ acks = "1"
 )
 def test_names_of_sites_are_checked(problems, text, problem):
     assert any(problem in found for _, found in problems(text))
+
+
+def test_a_table_within_a_sinks_settings_has_dotted_names(load, problems):
+    text = """\
+[sinks.postgres]
+url = "postgresql://app:${WORD}@db/items"
+[sinks.postgres.eu]
+url = { env = "EU" }
+[sinks.postgres.us]
+url = "postgresql://app:${WORD}@db-us/items"
+"""
+    settings = load(text, WORD="hush", EU="postgresql://db-eu/items").sinks["postgres"]
+    assert {name: value.reveal() for name, value in settings.items()} == {
+        "url": "postgresql://app:hush@db/items",
+        "eu.url": "postgresql://db-eu/items",
+        "us.url": "postgresql://app:hush@db-us/items",
+    }
+    assert "hush" not in str(settings)
+    [(line, said)] = problems(text.replace("${WORD}@db-us", "hush@db-us"), WORD="w", EU="e")
+    assert (line, "hush" in said) == (6, False)
+    [(line, said)] = problems(text, WORD="w")
+    assert line == 4
+    assert "EU" in said

@@ -11,6 +11,7 @@ from headrace.errors import SinkError, SinkUnavailableError
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
 from headrace.sinks.postgres.identifiers import table_identifier
+from headrace.sinks.postgres.servers.address import PRODUCT, product_at
 from headrace.sinks.postgres.sqlstates import Cause, ServerError, cause_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-NAME = "PostgreSQL"
+NAME = PRODUCT
 _CONNECTING: dict[str, Any] = {
     # Seconds. Without it, a host that drops packets holds a batch for two minutes.
     "connect_timeout": 10,
@@ -65,7 +66,9 @@ def connect(url: Secret) -> Connection:
     try:
         parameters = conninfo_to_dict(url.reveal())
     except psycopg.ProgrammingError:
-        raise SinkError(NAME, "the URL is not valid") from None  # its message quotes the URL
+        raise SinkError(
+            product_at(url), "the URL is not valid"
+        ) from None  # its message quotes the URL
     try:
         in_url = {name: value for name, value in parameters.items() if name in _CONNECTING}
         connection = psycopg.connect(url.reveal(), autocommit=True, **(_CONNECTING | in_url))
@@ -76,7 +79,7 @@ def connect(url: Secret) -> Connection:
         password = str(parameters.get("password") or "")
         text = str(error).strip()
         raise SinkUnavailableError(
-            NAME, text.replace(password, "***") if password else text
+            product_at(url), text.replace(password, "***") if password else text
         ) from None
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     return connection

@@ -22,6 +22,13 @@ from headrace.sinks.api import (
     on_null_faults,
 )
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS
+from headrace.sinks.postgres.servers.names import (
+    URL,
+    name_faults,
+    same_server,
+    server_faults,
+    target_at,
+)
 from headrace.sinks.unique.declaration import Unique
 from headrace.sinks.write_mode import WriteMode
 
@@ -33,7 +40,6 @@ if TYPE_CHECKING:
     from headrace.sinks.postgres.recorded_table import TableDeclaration
     from headrace.sinks.postgres.target import TargetSpec
 
-URL = "url"
 DEFAULT_SCHEMA = "public"
 _NUMBERS = frozenset({FieldType.LONG, FieldType.DOUBLE, FieldType.DECIMAL})
 
@@ -51,6 +57,8 @@ class Postgres(Sink, Recountable, Reprocessable):
             without ``within``. None: a row whose key exists is a dead letter.
         on_null: what a record without a value does. DELETE is for UPSERT without ``newest_by``: it
             deletes the row whose ``key`` is the record's.
+        server: name of the server that has the table, of a table such as ``[sinks.postgres.eu]`` in
+            headrace.toml. None: the one of ``[sinks.postgres]`` itself.
     """
 
     table: str
@@ -59,6 +67,7 @@ class Postgres(Sink, Recountable, Reprocessable):
     newest_by: str | None = None
     unique: Unique | None = None
     on_null: OnNull = OnNull.LEAVE_OUT
+    server: str | None = None
 
     kind: ClassVar[str] = "postgres"
     extra: ClassVar[str] = "postgres"
@@ -71,13 +80,28 @@ class Postgres(Sink, Recountable, Reprocessable):
         """Name of the table."""
         return self.table
 
-    def resolved_target(self, settings: Mapping[str, Secret]) -> str:  # noqa: ARG002
+    @property
+    def label(self) -> str:
+        """Kind and target, and the server where it is named: ``postgres clicks at eu``."""
+        return target_at(self.server, f"{self.kind} {self.target}")
+
+    @property
+    def needed_settings(self) -> tuple[str, ...]:
+        """The address of the server that has no name, unless another one is named."""
+        return self.required_settings if self.server is None else ()
+
+    def settings_faults(self, settings: Mapping[str, Secret]) -> Iterator[Fault]:
+        """Yields a fault where the server is not in headrace.toml, or one there has other keys."""
+        yield from server_faults("Postgres.server", self.server, settings)
+
+    def resolved_target(self, settings: Mapping[str, Secret]) -> str:
         """Returns the name of the table with its schema: by default ``public``, as in PostgreSQL.
 
         A search path of the URL, the role or the database may say otherwise; that is not known
-        without a connection.
+        without a connection. Two names of one address are one server.
         """
-        return self.table if "." in self.table else f"{DEFAULT_SCHEMA}.{self.table}"
+        table = self.table if "." in self.table else f"{DEFAULT_SCHEMA}.{self.table}"
+        return target_at(same_server(settings, self.server), table)
 
     @property
     def keeps_last_read(self) -> bool:
@@ -93,6 +117,7 @@ class Postgres(Sink, Recountable, Reprocessable):
         """Yields everything wrong with the declaration."""
         if not is_a(self.table, str) or not self.table.strip("."):
             yield Fault(f"Postgres.table is {self.table!r}", "a table, or schema.table")
+        yield from name_faults("Postgres.server", self.server)
         if not is_a(self.mode, WriteMode):
             yield Fault(f"Postgres.mode is {self.mode!r}", "WriteMode.APPEND, .UPSERT or .ADD")
         elif not is_a(self.key, tuple | list) or not all(is_a(name, str) for name in self.key):
@@ -166,7 +191,7 @@ class Postgres(Sink, Recountable, Reprocessable):
         from headrace.sinks.postgres.recorded_table import check_declaration, find_recorded
         from headrace.sinks.postgres.target import check_table
 
-        with translated_errors(), connect(context.settings[URL]) as connection:
+        with translated_errors(), connect(self._url(context)) as connection:
             check_table(connection, self._spec(context, schema))
             table = find_recorded(connection, self.table)
             check_declaration(connection, table, self._declaration(context.pipeline, schema))
@@ -220,11 +245,16 @@ class Postgres(Sink, Recountable, Reprocessable):
         here, beside = (with_or_without(attribute, value) for value in (own, others))
         return Fault(f"table {self.table!r} is declared {here} here and {beside}")
 
+    def _url(self, context: SinkContext) -> Secret:
+        from headrace.sinks.postgres.servers.address import url_of
+
+        return url_of(context.settings, self.server)
+
     def position_store(self, context: SinkContext) -> PositionStore:
         """Returns the table ``headrace.positions`` of the database."""
         from headrace.sinks.postgres.positions import PostgresPositions
 
-        return PostgresPositions(context.settings[URL], self.table)
+        return PostgresPositions(self._url(context), self.table)
 
     def snapshot(self, context: SinkContext) -> Snapshot | None:
         """Returns the table's rows of APPEND, each of which is one that was written.
@@ -240,7 +270,7 @@ class Postgres(Sink, Recountable, Reprocessable):
             return None
         from headrace.sinks.postgres.snapshot import postgres_snapshot
 
-        return postgres_snapshot(context.settings[URL], self.table)
+        return postgres_snapshot(self._url(context), self.table)
 
     @property
     def tells_rows_apart(self) -> bool:
@@ -295,7 +325,7 @@ class Postgres(Sink, Recountable, Reprocessable):
     ) -> SinkDriver:
         from headrace.sinks.postgres.driver import PostgresDriver
 
-        return PostgresDriver(context.settings[URL], owner, spec, declaration)
+        return PostgresDriver(self._url(context), owner, spec, declaration)
 
 
 def _columns(schema: pa.Schema) -> tuple[str, ...]:

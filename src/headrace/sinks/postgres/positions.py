@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import TableMismatchError
 from headrace.settings import Secret
-from headrace.sinks.postgres.connection import NAME, connect, quoted, translated_errors
+from headrace.sinks.postgres.connection import connect, quoted, translated_errors
 from headrace.sinks.postgres.identifiers import SCHEMA
 from headrace.sinks.postgres.recorded_table import RecordedTable, create_tables, find_recorded
+from headrace.sinks.postgres.servers.address import product_at
 
 if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection
@@ -60,10 +61,13 @@ class PostgresPositions:
     that was dropped and recreated is known by its oid; one that was emptied is not.
     """
 
-    uri = f"{NAME}, {SCHEMA}.positions"
-
     def __init__(self, url: Secret, table: str) -> None:
         self._url, self._table = url, table
+
+    @property
+    def uri(self) -> str:
+        """Returns the server and the table, for messages."""
+        return f"{product_at(self._url)}, {SCHEMA}.positions"
 
     def versions(self, app_ids: Iterable[str]) -> dict[str, int]:
         """Returns the number recorded for each application id.

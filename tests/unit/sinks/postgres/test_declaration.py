@@ -63,6 +63,10 @@ NO_DELETES = "Postgres.on_null is DELETE, which is for UPSERT by one column"
         (Postgres("t", WriteMode.UPSERT, ("id",), "at", on_null=OnNull.DELETE), [NO_DELETES]),
         (Postgres("t", WriteMode.UPSERT, ("id", "n"), on_null=OnNull.DELETE), [NO_DELETES]),
         (Postgres("t", WriteMode.ADD, ("id",)), ["Postgres.mode add: 'at' is no number"]),
+        (Postgres("t", server="eu-1"), []),
+        (Postgres("t", server="eu.url"), ["Postgres.server is 'eu.url'"]),
+        (Postgres("t", server=""), ["Postgres.server is ''"]),
+        (Postgres("t", server=5), ["Postgres.server is 5"]),
     ],
 )
 def test_each_mistake_is_a_fault(sink, messages):

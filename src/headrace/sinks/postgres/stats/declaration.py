@@ -21,8 +21,14 @@ from headrace.sinks.api import (
     SinkDriver,
     WindowCounts,
 )
-from headrace.sinks.postgres.declaration import URL, Postgres
+from headrace.sinks.postgres.declaration import Postgres
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS
+from headrace.sinks.postgres.servers.names import (
+    URL,
+    name_faults,
+    server_faults,
+    target_at,
+)
 from headrace.sinks.postgres.stats.grouping import WINDOW_START, StatsGrouping
 from headrace.sinks.postgres.stats.measures import Count, Distinct, Measure, Sum
 from headrace.sinks.postgres.stats.unique.keys_table import keys_name
@@ -77,6 +83,7 @@ class Stats(Sink, CountsEvents):
         event_time: column of the event time; None: the one that the first topic declares.
         unique: which events are one, and count once; :mod:`headrace.sinks.postgres.stats.unique`
             has the contract. None: an event that comes twice counts twice.
+        server: name of the server that has the table, as of :class:`~headrace.Postgres`.
     """
 
     table: str
@@ -86,6 +93,7 @@ class Stats(Sink, CountsEvents):
     measures: Mapping[str, Measure]
     event_time: str | None = None
     unique: Unique | None = None
+    server: str | None = None
 
     kind: ClassVar[str] = Postgres.kind
     extra: ClassVar[str] = "stats"
@@ -98,14 +106,29 @@ class Stats(Sink, CountsEvents):
         """Name of the table."""
         return self.table
 
+    @property
+    def label(self) -> str:
+        """Kind and target, and the server where it is named."""
+        return target_at(self.server, f"{self.kind} {self.target}")
+
+    @property
+    def needed_settings(self) -> tuple[str, ...]:
+        """The address of the server that has no name, unless another one is named."""
+        return self.required_settings if self.server is None else ()
+
+    def settings_faults(self, settings: Mapping[str, Secret]) -> Iterator[Fault]:
+        """Yields a fault where the server is not in headrace.toml, or one there has other keys."""
+        yield from server_faults("Stats.server", self.server, settings)
+
     def resolved_target(self, settings: Mapping[str, Secret]) -> str:
         """Returns the name of the table with its schema, as :class:`Postgres` has it."""
-        return Postgres(self.table).resolved_target(settings)
+        return Postgres(self.table, server=self.server).resolved_target(settings)
 
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
         if not is_a(self.table, str) or not self.table.strip("."):
             yield Fault(f"Stats.table is {self.table!r}", "a table, or schema.table")
+        yield from name_faults("Stats.server", self.server)
         is_duration = is_a(self.every, timedelta) and _MIN_WINDOW <= self.every <= _MAX_WINDOW
         if not is_duration or self.every % _MIN_WINDOW:
             yield Fault(f"Stats.every is {self.every!r}", f"whole seconds, at most {_MAX_WINDOW}")
@@ -206,7 +229,7 @@ class Stats(Sink, CountsEvents):
 
         grouping = self._grouping(context, schema)
         statements = []
-        with translated_errors(), connect(context.settings[URL]) as connection:
+        with translated_errors(), connect(self._url(context)) as connection:
             recorded = find_recorded(connection, self.table)
             if find_table(connection, self.table) is None:
                 table.check_not_lost(connection, recorded)
@@ -220,9 +243,14 @@ class Stats(Sink, CountsEvents):
             texts = [statement.as_string(connection) for statement in statements]
         return tuple(f"is made by the first start: {text}" for text in texts)
 
+    def _url(self, context: SinkContext) -> Secret:
+        from headrace.sinks.postgres.servers.address import url_of
+
+        return url_of(context.settings, self.server)
+
     def position_store(self, context: SinkContext) -> PositionStore | None:
         """Returns the table ``headrace.positions`` of the database."""
-        return Postgres(self.table).position_store(context)
+        return Postgres(self.table, server=self.server).position_store(context)
 
     def window_counts(self, context: SinkContext) -> WindowCounts | None:
         """Returns how many events the first :class:`Count` has counted; None: there is none.
@@ -238,7 +266,7 @@ class Stats(Sink, CountsEvents):
         from headrace.sinks.postgres.connection import connect, translated_errors
         from headrace.sinks.postgres.stats import table
 
-        with translated_errors(), connect(context.settings[URL]) as connection:
+        with translated_errors(), connect(self._url(context)) as connection:
             events, recorded = table.counted(connection, self.table, count)
         return WindowCounts(int(self.every.total_seconds()), event_time, events, recorded)
 
@@ -262,7 +290,7 @@ class Stats(Sink, CountsEvents):
         from headrace.sinks.postgres.stats.unique.driver import UniqueStatsDriver
         from headrace.sinks.postgres.stats.writer import StatsWriter
 
-        url, grouping = context.settings[URL], self._grouping(context, schema)
+        url, grouping = self._url(context), self._grouping(context, schema)
         declaration = TableDeclaration(grouping.row_meaning, context.pipeline)
         with translated_errors(), connect(url) as connection:
             set_up(connection, table.COMPLETENESS)
