@@ -48,10 +48,6 @@ class ReplicatedTopic:
         )
 
 
-def _circles(declarations: Declarations, settings: Settings) -> Iterator[DeclarationFault]:
-    return circles(declarations, settings.site)
-
-
 @dataclass(frozen=True, kw_only=True)
 class LinkKind(Kind[Value]):
     """A kind of link. Its ``label`` is the name of its folder.
@@ -61,7 +57,9 @@ class LinkKind(Kind[Value]):
         ends: what `reconcile` counts of a link. Only it may import clients of Kafka.
     """
 
-    shared_faults: Callable[[Declarations, Settings], Iterable[DeclarationFault]] = _circles
+    shared_faults: Callable[[Declarations, Settings], Iterable[DeclarationFault]] = (
+        lambda declarations, settings: circles(declarations, settings.site)
+    )
     replicated: Callable[[Value, str], Iterable[ReplicatedTopic]] = lambda *_: ()
     ends: Callable[[LoadedProject, Value], Iterable[CountedEnds]]
 

@@ -289,11 +289,7 @@ def _named(file: ListedFile) -> tuple[object, ...]:
     return natural(file.path.name), file.path.name
 
 
-def _modified(file: ListedFile) -> tuple[object, ...]:
-    return file.identity.modified_ns, *_named(file)
-
-
 _ORDERS: dict[FileOrder, Callable[[ListedFile], tuple[object, ...]]] = {
     FileOrder.NAME: _named,
-    FileOrder.MODIFIED: _modified,
+    FileOrder.MODIFIED: lambda file: (file.identity.modified_ns, *_named(file)),
 }

@@ -13,10 +13,6 @@ from headrace.topics.rules import name_faults, topic_faults
 from headrace.topics.use_rules import topic_use_faults
 
 
-def _type_faults(topic: Topic) -> Iterable[Fault]:
-    return () if is_a(topic.name, str) else name_faults(topic.name)
-
-
 def _faults(topic: Topic, settings: Settings) -> Iterable[Fault]:
     # Values are compared with each other only where each is what it must be.
     return list(topic_faults(topic, settings)) or topic_contradictions(topic)
@@ -27,7 +23,7 @@ KIND = Kind(
     label="topic",
     plural="topics",
     hint="`headrace tail` shows its records",
-    type_faults=_type_faults,
+    type_faults=lambda topic: () if is_a(topic.name, str) else name_faults(topic.name),
     faults=_faults,
     faults_between=lambda declarations, _: topic_use_faults(declarations),
     warnings=topic_warnings,

@@ -230,18 +230,6 @@ class _Container:
         return meta
 
 
-def _inflated(data: bytes) -> bytes:
-    return _whole(zlib.decompressobj(-zlib.MAX_WBITS), data)
-
-
-def _bunzipped(data: bytes) -> bytes:
-    return _whole(bz2.BZ2Decompressor(), data)
-
-
-def _unpacked_xz(data: bytes) -> bytes:
-    return _whole(lzma.LZMADecompressor(), data)
-
-
 def _whole(decompressor: Any, data: bytes) -> bytes:
     content: bytes = decompressor.decompress(data, MAX_BLOCK_BYTES + 1)
     if len(content) > MAX_BLOCK_BYTES:
@@ -281,10 +269,10 @@ def _unpacked_zstandard(data: bytes) -> bytes:
 
 _CODECS: Mapping[str, Callable[[bytes], bytes]] = {
     "null": lambda data: data,
-    "deflate": _inflated,
+    "deflate": lambda data: _whole(zlib.decompressobj(-zlib.MAX_WBITS), data),
     "snappy": _unpacked_snappy,
     "zstandard": _unpacked_zstandard,
-    "bzip2": _bunzipped,
-    "xz": _unpacked_xz,
+    "bzip2": lambda data: _whole(bz2.BZ2Decompressor(), data),
+    "xz": lambda data: _whole(lzma.LZMADecompressor(), data),
 }
 _OF_ARROW = ("snappy", "zstandard")

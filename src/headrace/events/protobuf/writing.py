@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.events.parsing.parser import event_parser, slots
@@ -212,7 +212,8 @@ def _converter(field: EventField, written: FieldDescriptor, path: str) -> Callab
             raise ValueError(f"field {path!r} is {kind}, which has no {missing[0]!r}")
         return numbers.__getitem__
     if field.type in _TIMES or kind not in _HOLDS.get(field.type, ()):
-        expected = " or ".join(_names(_HOLDS.get(field.type, "a message")))
+        kinds = _HOLDS.get(field.type, "a message")
+        expected = kinds if isinstance(kinds, str) else " or ".join(kinds)
         raise ValueError(f"field {path!r} is {kind}, which does not hold all of {expected}")
     read = reader_of(field)
     if field.type is FieldType.BINARY and read is not None:
@@ -220,7 +221,3 @@ def _converter(field: EventField, written: FieldDescriptor, path: str) -> Callab
     if read is None:
         return lambda value: value
     return lambda value: f"{read(value):f}" if field.type is FieldType.DECIMAL else value
-
-
-def _names(kinds: str | Sequence[str]) -> Sequence[str]:
-    return [kinds] if isinstance(kinds, str) else kinds

@@ -115,10 +115,8 @@ class RecordPlaces:
             return self._by_event(fields, "", time)
         if isinstance(self._new.partitioning, Random):
             return int(message.offset() + message.partition()) % self._count
-        # Without a key, producers choose any partition.
-        return int(message.partition()) % self._count if key is None else self._of_key(key)
-
-    def _of_key(self, key: bytes) -> int:
+        if key is None:  # without one, producers choose any partition
+            return int(message.partition()) % self._count
         return partition_of_key(key, self._count)
 
 

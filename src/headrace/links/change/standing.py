@@ -18,7 +18,7 @@ from headrace.links.change.plan import ChangePlan
 from headrace.links.change.topics import live_topic
 from headrace.links.change.waiting import waiting_records
 from headrace.links.copying.positions import committed_positions
-from headrace.model import ByKey, Topic, TopicPartition
+from headrace.model import ByKey, Topic
 from headrace.project.loaded import LoadedProject
 from headrace.workers.declaration import Worker
 
@@ -173,11 +173,8 @@ def _readers(project: LoadedProject, plan: ChangePlan, old: Topic) -> Iterator[T
         read = group_offsets(plan.source, group, places)
         moved = group_offsets(plan.source, group, live[plan.new].all_partitions)
         members = describe_group(plan.source, group).members
-        behind = _behind(read, ends) if read else None
+        left = (max(end - read.get(place, 0), 0) for place, end in ends.items())
+        behind = sum(left) if read else None
         waiting = waiting_records(plan, value) if isinstance(value, Worker) else 0
         label, name = kind.label, value.name
         yield TopicReader(label, name, group, len(members), behind, bool(moved), waiting)
-
-
-def _behind(read: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> int:
-    return sum(max(end - read.get(place, 0), 0) for place, end in ends.items())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from headrace.kafka.admin.measuring import SampledRecord
-from headrace.model import EventField, FieldType, Json, Topic
+from headrace.model import FieldType, Json, Topic
 from headrace.pipelines.declaration import Pipeline
 from headrace.pipelines.transforms.deduplicate import deduplicate
 from headrace.sinks.lake.declaration import Lake
@@ -44,10 +44,7 @@ def _can_vary(topic: Topic, name: str) -> bool:
         return False
     if topic.envelope is not None or (topic.derive_event_id and topic.event_id == name):
         return False
-    return _is_free(schema.field(name))
-
-
-def _is_free(field: EventField) -> bool:
+    field = schema.field(name)
     return field.type is FieldType.LONG or (field.type is FieldType.STRING and not field.values)
 
 

@@ -212,16 +212,13 @@ class ShapeTemplate:
             (number, place, scalar)
             for number, operand in enumerate(self.shape.operands)
             for place, kind in enumerate(operand.constant_types)
-            if (scalar := _scalar_type(kind)) is int or _python_type(kind) is tuple
+            for scalar in [_SCALARS[kind if kind in _SCALARS else kind.value_type]]
+            if scalar is int or _python_type(kind) is tuple
         ]
 
 
 def _python_type(kind: pa.DataType) -> type:
     return _SCALARS.get(kind, tuple)
-
-
-def _scalar_type(kind: pa.DataType) -> type:
-    return _SCALARS[kind] if kind in _SCALARS else _SCALARS[kind.value_type]
 
 
 def _are_scalars(constant: Any, scalar: type) -> bool:

@@ -50,7 +50,11 @@ class DeltaKeys:
         """See :meth:`TableKeys.added`."""
         newer = range(after + 1, version + 1)
         files = added_files(self._spec.root, newer, self._spec.storage_options)
-        return None if files is None else self._read(map(_table_file, files))
+        if files is None:
+            return None
+        return self._read(
+            _TableFile(unquote(file["path"]), file["partitionValues"]) for file in files
+        )
 
     def in_slices(self, slices: Collection[int]) -> Iterator[RowKeys]:
         """See :meth:`TableKeys.in_slices`."""
@@ -108,10 +112,6 @@ def any_within(
     from_lowest = np.append(slices, np.iinfo(np.int64).max)[np.searchsorted(slices, lowest)]
     within: NDArray[np.bool_] = from_lowest <= highest
     return within
-
-
-def _table_file(added: Mapping[str, Any]) -> _TableFile:
-    return _TableFile(unquote(added["path"]), added["partitionValues"])
 
 
 def _kept_rows(table: DeltaTable) -> dict[str, pa.BooleanArray]:
