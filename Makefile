@@ -11,7 +11,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 FORM ?= long
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --no-loadscope-reorder --max-worker-restart=0 --slowest=30
 
-.PHONY: help env lint docs test drills demo demo-errors demo-sinks demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-iceberg-faults bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries bench-standby chart recording lock clean
+.PHONY: help env lint docs test drills demo demo-errors demo-sinks demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-iceberg-faults bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries bench-standby bench-offline-files chart recording lock clean
 
 help:
 	@echo "make demo    real Kafka, Spark, PostgreSQL and a lake, a week of real ads joined and counted, and the proof"
@@ -32,6 +32,7 @@ help:
 	@echo "make bench-flow  speed of joins, de-duplication, statistics and the ledger, beside others (FLOW=\"join dedup\": parts)"
 	@echo "make bench-queries  speed and latency of standing queries, with 1 to 1,000,000 of them, and of a windowed count, in two hours"
 	@echo "make bench-standby  how long a pipeline stands still when its driver dies, freezes or hands over, in ten minutes"
+	@echo "make bench-offline-files  speed of the loader of offline files beside COPY, produce and plain clients, in half an hour"
 	@echo "make chart   the README's chart of speeds, from bench/results.json"
 	@echo "make recording  the quickstart in a terminal as a picture, from a run of its page"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
@@ -138,6 +139,9 @@ bench-flow: env
 
 bench-standby: env
 	cd $(ROOT) && $(BIN)/python -m bench.standby
+
+bench-offline-files: env
+	cd $(ROOT) && $(BIN)/python -m bench.offline_files
 
 bench-queries: env
 	cd $(ROOT) && $(BIN)/python -m bench.queries

@@ -70,11 +70,11 @@ def run_in_stretches(
         raise SystemFailedError(f"{driver.name}: its first commit had {last}: too many")
     found = []
     for mark in marks[1:]:
-        first, began, before = last, time.monotonic(), _cpu_seconds(broker.pid, database_pid)
+        first, began, before = last, time.monotonic(), cpu_seconds(broker.pid, database_pid)
         with Watch(driver.pid, counts_root=not driver.only_looks) as watch:
             last = driver.await_committed(int(messages * mark))
             ended = time.monotonic()
-        after = _cpu_seconds(broker.pid, database_pid)
+        after = cpu_seconds(broker.pid, database_pid)
         servers = [now - then for then, now in zip(before, after, strict=True)]
         found.append(Run(last - first, ended - began, watch.usage, *servers))
     driver.finish()
@@ -100,7 +100,7 @@ def setup_for(broker: Broker, java: Java, name: str, **fields: Any) -> Setup:
     return Setup(**{**alike, **fields})
 
 
-def _cpu_seconds(*roots: int | None) -> list[float]:
+def cpu_seconds(*roots: int | None) -> list[float]:
     """Of each tree so far. A server waits for its processes, so those that ended count."""
     machine = processes()
     found = (tree(root, machine) if root is not None else () for root in roots)
