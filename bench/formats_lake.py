@@ -104,7 +104,8 @@ def _pipeline(setup: Setup, name: str, out: Path) -> Pipeline:
 
 
 @contextmanager
-def _opened_registry() -> Iterator[SchemaRegistrySettings]:
+def opened_registry() -> Iterator[SchemaRegistrySettings]:
+    """A schema registry; gone when the block ends."""
     server = SchemaRegistryServer(WORK)
     try:
         server.start()
@@ -126,7 +127,7 @@ def run(messages: int, rounds: int, console: Console) -> Findings:
     findings = Findings()
     with ExitStack() as stack:
         broker = stack.enter_context(opened(java, console, BROKER))
-        registry = stack.enter_context(_opened_registry())
+        registry = stack.enter_context(opened_registry())
         starts = {}
         for name, encode in encoders(registry).items():
             fill_with(broker, topic(name), map(encode, events(messages)), messages, console)

@@ -25,6 +25,7 @@ class Setup:
         connector: jars of Spark's own Kafka connector.
         logs: folder of what the systems say.
         commit_every_ms: of systems that commit by time; 0 where there are none.
+        cluster: URL of a Spark cluster that processes instead of threads of the driver.
     """
 
     bootstrap: str
@@ -38,8 +39,9 @@ class Setup:
     connector: tuple[Path, ...]
     logs: Path
     commit_every_ms: int = 0
+    cluster: str = ""
 
     @property
     def master(self) -> str:
-        """Spark's master with that many threads."""
-        return f"local[{self.threads}]"
+        """Spark's: the cluster's, or one with that many threads."""
+        return self.cluster or f"local[{self.threads}]"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,25 +21,36 @@ from tests.quick_java import quick_spark
 from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, wait_for_drill
 
 from headrace.kafka.client.clients import connected_producer, consumer
+from headrace.runtime.java.installation import Java
 from headrace.runtime.servers.ports import free_ports
 
 
 class StandaloneCluster:
-    """One master, two workers of one core each, as processes of this machine.
+    """One master and workers of one core each, as processes of this machine.
 
     Args:
         folder: of its logs, and of what executors work in.
         java: Java.
         host: where it listens; but for 127.0.0.1, headrace takes it for another machine.
+        workers: how many, each with one executor.
+        environ: of its processes; by default JVMs start sooner, and their code is slower.
     """
 
-    def __init__(self, folder: Path, java, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        java: Java,
+        host: str = "127.0.0.1",
+        *,
+        workers: int = 2,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = folder
         folder.mkdir()
         self._environ = (
             os.environ
             | java.environ()
-            | quick_spark(java)
+            | (quick_spark(java) if environ is None else environ)
             | {
                 "SPARK_LOCAL_IP": host,
                 "SPARK_DAEMON_MEMORY": "256m",
@@ -51,9 +63,10 @@ class StandaloneCluster:
         self._processes = [self._start("master", master, "--port", "0", *web)]
         self.url = self._address()
         size = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder))
-        for name in ("worker-1", "worker-2"):
+        names = [f"worker-{number + 1}" for number in range(workers)]
+        for name in names:
             self._processes.append(self._start(name, worker, *size, *web, self.url))
-        for name in ("worker-1", "worker-2"):
+        for name in names:
             wait_for_drill(lambda log=name: "Successfully registered" in self._log(log), name)
 
     def _start(self, name: str, main: str, *arguments: str) -> subprocess.Popen:
