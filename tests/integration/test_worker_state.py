@@ -26,6 +26,7 @@ from headrace.workers.reset import reset
 from headrace.workers.state.changelog import read_state
 from headrace.workers.state.clearing import clear_state
 
+START_MS = 1_700_000_000_000
 FAST = {"commit_every": timedelta(milliseconds=100)}
 
 
@@ -215,6 +216,28 @@ def test_a_state_that_is_not_that_of_the_offsets_is_refused(bench, change, reaso
     assert reason in str(refused.value)
     assert "headrace workers reset" in refused.value.remedy
     assert bench.counts() == {b"0": [1, 2, 3, 4, 5], b"1": [1, 2, 3, 4, 5]}
+
+
+def test_values_expire_by_the_timestamps_of_records_and_leave_the_topic(bench):
+    counter = bench.worker(counting(bench), state_ttl=timedelta(seconds=10))
+
+    def send(key, *seconds):
+        sender = connected_producer(bench.client)
+        for second in seconds:
+            record = {"key": key, "value": b"v", "timestamp": START_MS + second * 1000}
+            sender.produce(bench.topic.name, **record)
+        sender.flush()
+
+    send(b"ann", 1, 2)
+    send(b"bob", 5)
+    run_until_committed(bench, counter, {0: 3})
+    # Another instance: each value has the time of the record that set it, not that of the restart.
+    send(b"bob", 11, 12)
+    run_until_committed(bench, counter, {0: 5})
+    assert bench.stored(counter) == {b"bob": b"3"}
+    send(b"ann", 12)
+    run_until_committed(bench, counter, {0: 6})
+    assert bench.counts() == {b"ann": [1, 2, 1], b"bob": [1, 2, 3]}
 
 
 def test_a_reset_deletes_the_state_and_builds_it_again(bench, tmp_path):

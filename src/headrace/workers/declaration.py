@@ -85,6 +85,8 @@ class Worker(DeclaredValue):
         state: the type of a value that it keeps for each record key, such as a dataclass; ``None``:
             it keeps none. Only exactly once; see :mod:`headrace.workers.state`.
         state_bytes: of keys and values of the state of one instance. More ends the instance.
+        state_ttl: a value that no record has set for so long, by the stream time of its partition,
+            is deleted; ``None``: never.
         lookups: set by headrace where the worker runs.
         spread_topics: set by headrace where the worker runs: topics of the project that place what
             is sent to them by account, as `headrace topics spread` has applied.
@@ -116,6 +118,7 @@ class Worker(DeclaredValue):
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     state: Any = None
     state_bytes: int = 256 * 1024 * 1024
+    state_ttl: timedelta | None = None
     lookups: EventLookups | None = field(default=None, repr=False, compare=False)
     spread_topics: SpreadTopics | None = field(default=None, repr=False, compare=False)
     event_topics: tuple[Topic, ...] = field(default=(), repr=False, compare=False)
@@ -185,6 +188,7 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     guarantee: Guarantee = Worker.guarantee,
     state: Any = Worker.state,
     state_bytes: int = Worker.state_bytes,
+    state_ttl: timedelta | None = Worker.state_ttl,
 ) -> Callable[[Callable[Arguments, Result]], FunctionWorker[Arguments, Result]]:
     """Makes a function a worker. The function can still be called.
 
@@ -240,6 +244,7 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
             guarantee=guarantee,
             state=state,
             state_bytes=state_bytes,
+            state_ttl=state_ttl,
         )
 
     return declare

@@ -235,7 +235,7 @@ class WorkerStatus(InstanceStatus):
     state_keys: int = gauge(
         "keys",
         "keys that have a value in the state of its partitions",
-        "rising without an end: `state.delete()` is never called for keys that are over",
+        "rising without an end: declare `state_ttl`, or call `state.delete()` for old keys",
     )
     state_bytes: int = gauge(
         "bytes",

@@ -26,6 +26,7 @@ from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.state.changelog import StoredValues
+from headrace.workers.state.expiry import set_at_of
 
 PARTITIONS = [TopicPartition("clicks", number) for number in range(2)]
 RECORDS = 40
@@ -42,6 +43,7 @@ class Brokers:
         self.wanted = defaultdict(set)
         self.owner, self.generation = {}, Counter()
         self.faults, self.max_bytes = True, MAX_BYTES
+        self.timestamps = defaultdict(int)  # of records, by their values
 
     def evict(self, member):
         """It is silent for too long: others may have its partitions at once."""
@@ -64,7 +66,8 @@ class Brokers:
                     if record.topic == "out":
                         self.output.append(int(record.value))
                     else:
-                        self.logs[record.partition].append((record.key, record.value))
+                        set_at = set_at_of(record.headers)
+                        self.logs[record.partition].append((record.key, record.value, set_at))
                 for offset in offsets:
                     place = TopicPartition(offset.topic, offset.partition)
                     self.committed[place] = (offset.offset, offset.metadata)
@@ -75,8 +78,8 @@ class Brokers:
         """What a state topic has of a partition."""
         with self.lock:
             stored = StoredValues()
-            for key, value in self.logs[number]:
-                stored.take(key, value)
+            for record in self.logs[number]:
+                stored.take(*record)
             return stored
 
     def read_state(self, worker, config, number):
@@ -138,9 +141,8 @@ class ModelSubscription:
 
     def message(self, place, offset):
         value = place.partition * 1000 + offset
-        return Message(
-            place, offset, SentRecord("clicks", b"%d" % value, b"%d" % (value % KEYS)), 0
-        )
+        record = SentRecord("clicks", b"%d" % value, b"%d" % (value % KEYS))
+        return Message(place, offset, record, self.brokers.timestamps[value])
 
     def give_back(self, places):
         if places:

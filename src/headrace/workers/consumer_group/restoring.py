@@ -18,7 +18,7 @@ from headrace.workers.declaration import Worker
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
-from headrace.workers.state.changelog import StatePosition, StoredValues, read_state
+from headrace.workers.state.changelog import StoredValues, read_state
 from headrace.workers.state.topic_check import check_partitions
 from headrace.workers.tasks.state import StateForm
 
@@ -131,7 +131,7 @@ class StateRestores:
     def _use(self, assigned: AssignedPartition, stored: StoredValues) -> None:
         if not self._is_here(assigned) or assigned.state is None:
             return
-        assigned.state.restore(stored.values)
+        assigned.state.restore(stored)
         self._assignments.backpressure.set_restoring(assigned, is_now=False)
         _LOG.info(
             "%s: restored %d keys of %s", self._worker.name, len(stored.values), assigned.partition
@@ -150,7 +150,7 @@ def _fault(stored: StoredValues, start: StartPosition) -> str:
         # Only what instances commit has metadata: not a start at the end, and no reset.
         is_new = not start.metadata
         return "" if is_new else f"it is empty, and the group committed offset {start.position}"
-    if position != StatePosition(start.position, start.metadata):
+    if not position.is_of(start):
         return (
             f"it is the state at offset {position.offset}, and the group's offset is "
             f"{start.position}"

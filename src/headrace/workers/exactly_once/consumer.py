@@ -39,13 +39,14 @@ from headrace.workers.lanes.context import LaneContext
 from headrace.workers.lanes.held import Cut
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
-from headrace.workers.state.changelog import position_record
 
 HANDOVER_SECONDS = TRANSACTION_SECONDS / 2
 """Of partitions that go to another instance, no further transaction begins after this time."""
 
 MAX_MISSES = 3
 """Restarts in a row before a missing output topic ends the instance."""
+
+_SHARE_OF_EXPIRY = 8
 
 _LOG = logging.getLogger("headrace.workers")
 
@@ -57,22 +58,23 @@ class _Part:
     assigned: AssignedPartition
     commit: OffsetCommit
     cut: Cut
+    over: tuple[bytes, ...] = ()
 
     @functools.cached_property
-    def position(self) -> tuple[ProducerRecord, ...]:
-        """What says of the state that it is that of the commit; empty: there is no state."""
+    def of_state(self) -> tuple[ProducerRecord, ...]:
+        """What deletes values that are over, and says which commit the state is of, if any."""
         state = self.assigned.state
-        return () if state is None else (position_record(state.topic, self.commit),)
+        return () if state is None else state.records_of(self.commit, self.over)
 
     @property
     def written(self) -> tuple[ProducerRecord, ...]:
         """The records of the transaction."""
-        return self.cut.records + self.position
+        return self.cut.records + self.of_state
 
     @property
     def bytes(self) -> int:
         """How large the records are, about."""
-        return self.cut.bytes + sum(map(weight_of, self.position))
+        return self.cut.bytes + sum(map(weight_of, self.of_state))
 
 
 class ExactlyOnceConsumer(GroupConsumer):
@@ -279,7 +281,11 @@ class ExactlyOnceConsumer(GroupConsumer):
 
     def _part(self, assigned: AssignedPartition, max_bytes: int) -> _Part | None:
         held = assigned.commit_held(max_bytes, self._assignments.metadata_bytes)
-        return None if held is None else _Part(assigned, *held)
+        if held is None or assigned.state is None:
+            return None if held is None else _Part(assigned, *held)
+        # Little of a transaction, so that values that are over hold up no sends.
+        over = assigned.state.over(held[0].offset, max_bytes // _SHARE_OF_EXPIRY)
+        return _Part(assigned, *held, over)
 
     def _note_committable(self, assigned: AssignedPartition, *, is_committable: bool) -> None:
         """Reads no further of a partition while a commit can't say what is done of it."""
@@ -335,7 +341,7 @@ class ExactlyOnceConsumer(GroupConsumer):
             self._misses.clear()
             self._size.committed(size, self._loop.time() - started)
             for part in parts:
-                self._assignments.release(part.assigned, part.commit, part.cut)
+                self._assignments.release(part.assigned, part.commit, part.cut, part.over)
             self._context.counts["commits"] += 1
 
     def _not_committed(self, parts: list[_Part]) -> None:

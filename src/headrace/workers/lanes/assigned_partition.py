@@ -105,6 +105,8 @@ class AssignedPartition:
         if record.offset >= self.position:
             self._see(record.offset + 1, record.epoch)
         self.times.read(record.offset, record.record.timestamp_ms)
+        if self.state is not None:
+            self.state.read(record.offset, record.record.timestamp_ms)
         return self._offsets.consume(record.offset)
 
     def put(self, record: ConsumedRecord) -> tuple[Lane, int]:
@@ -202,11 +204,16 @@ class AssignedPartition:
         self.held.add(lane, offset, sent)
         self._changed = True
 
-    def release(self, commit: OffsetCommit, cut: Cut) -> None:
-        """Notes that a transaction has written a part of what is held, and its offset."""
+    def release(self, commit: OffsetCommit, cut: Cut, over: tuple[bytes, ...] = ()) -> None:
+        """Notes that a transaction has written a part of what is held, and its offset.
+
+        And that keys have no value any longer, which is over.
+        """
         self.committed = commit.offset
         self._written = read_metadata(commit.offset, commit.metadata).done
         self.held.release(cut)
+        if self.state is not None and self.state.release(commit.offset, over):
+            self._changed = True
 
     def see_end(self, end: Seen) -> None:
         """Notes the end of the log, as its leader reports it.

@@ -165,9 +165,18 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             assignment.hold(lane, offset, sent)
             self.backpressure.on_held(assignment, sent.bytes)
 
-    def release(self, assignment: AssignedPartition, commit: OffsetCommit, cut: Cut) -> None:
-        """Forgets what a partition held: a transaction has written it, and the offset."""
-        assignment.release(commit, cut)
+    def release(
+        self,
+        assignment: AssignedPartition,
+        commit: OffsetCommit,
+        cut: Cut,
+        over: tuple[bytes, ...] = (),
+    ) -> None:
+        """Forgets what a partition held: a transaction has written it, and the offset.
+
+        And values of the keys that are over: their deletion is written.
+        """
+        assignment.release(commit, cut, over)
         if self._by_partition.get(assignment.partition) is assignment:
             self.backpressure.on_released(assignment, cut.bytes)
 

@@ -15,6 +15,11 @@ stored      each change is a record of the topic ``GROUP.state``: its key, its p
 position    each transaction also writes, by a key of its own, the committed offset and its metadata
             into each partition that it has. Where these differ from what the group committed, the
             state is that of another position: the instance is refused
+expiry      with ``state_ttl``, a value is over that no record has set for so long, by stream time:
+            the highest timestamp of the partition's records up to an offset. A value that was set
+            at a record is over at the first record whose stream time is so much later: whatever
+            crashes, moves, lanes and retries did meanwhile. A transaction deletes what is over for
+            the record at the offset that it commits; nothing that is not done can see it
 restored    when a partition is assigned, its values are read to the high watermark, committed
             records alone. No record of it is processed before; other partitions continue. An open
             transaction of the former owner is waited for, and brokers refuse what that still writes

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from headrace.model import Topic
-from headrace.model.fault import Fault, at_least
+from headrace.model.fault import Fault, at_least, duration
 from headrace.model.partitioning import keeps_keys
 from headrace.topics.rules import name_faults
 from headrace.workers.declaration import Worker
@@ -43,6 +44,8 @@ def state_topic(worker: Worker) -> Topic:
 def state_faults(worker: Worker) -> Iterator[Fault]:
     """Yields what is wrong with a worker's state."""
     if worker.state is None:
+        if worker.state_ttl is not None:
+            yield Fault(f"worker {worker.name!r} has state_ttl, and no state", "state=...")
         return
     label = f"worker {worker.name!r} keeps a state"
     try:
@@ -69,6 +72,8 @@ def state_faults(worker: Worker) -> Iterator[Fault]:
             "subpartitions=..., or KeyHash(...)",
         )
     yield from at_least(worker, "state_bytes", 1)
+    if worker.state_ttl is not None:
+        yield from duration(worker, "state_ttl", timedelta(milliseconds=1))
     for fault in name_faults(worker.state_topic):
         yield Fault(f"{label}: {fault.message}", fault.remedy)
     if STATE in worker.references:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRecordError, StateTooLargeError, WorkerStateError
 from headrace.kafka.write.record import ProducerRecord
-from headrace.workers.state.changelog import RESERVED
+from headrace.model.durations import milliseconds
+from headrace.workers.state.changelog import RESERVED, StoredValues, position_record
+from headrace.workers.state.expiry import Expiry, set_at_headers, set_at_of
+from headrace.workers.state.stream_time import NEVER, StreamTime
 from headrace.workers.tasks.state import KeyState, StateForm
 
 if TYPE_CHECKING:
+    from headrace.kafka.group.commits import OffsetCommit
     from headrace.workers.declaration import Worker
-    from headrace.workers.tasks.task import WorkerRecord, WorkerTask
+    from headrace.workers.tasks.task import Headers, WorkerRecord, WorkerTask
 
 
 class WorkerState:
@@ -25,12 +29,15 @@ class WorkerState:
     Attributes:
         topic: that has it.
         form: of the values.
+        ttl_ms: after which a value is over that no record has set; ``None``: never.
         keys: how many have a value.
         bytes: of keys and values.
     """
 
     def __init__(self, worker: Worker, on_fatal: Callable[[BaseException], None]) -> None:
         self.topic, self.form = worker.state_topic, StateForm(worker.state)
+        ttl = worker.state_ttl
+        self.ttl_ms = None if ttl is None else milliseconds(ttl)
         self.keys = self.bytes = 0
         self._worker, self._on_fatal = worker, on_fatal
 
@@ -49,11 +56,14 @@ class PartitionState:
     Attributes:
         number: of the partition.
         values: of records that are done.
+        stream_time: of the partition; stays at its start where values do not expire.
     """
 
     def __init__(self, whole: WorkerState, number: int) -> None:
         self.number, self.values = number, dict[bytes, bytes]()
+        self.stream_time = StreamTime()
         self._whole, self._bytes = whole, 0
+        self._expiry = None if whole.ttl_ms is None else Expiry(whole.ttl_ms)
 
     @property
     def topic(self) -> str:
@@ -61,29 +71,70 @@ class PartitionState:
         return self._whole.topic
 
     def decoded(self) -> dict[bytes, Any]:
-        """Returns the values by key."""
-        return {key: self._whole.form.decode(value) for key, value in self.values.items()}
+        """Returns the values by key, as a record would see them that comes next."""
+        decode, now = self._whole.form.decode, self.stream_time.latest
+        return {
+            key: decode(value) for key, value in self.values.items() if not self._is_over(key, now)
+        }
 
     def of(self, record: WorkerRecord) -> AttemptState:
         """Returns what an attempt at ``record`` sees and changes."""
         value = None if record.key is None else self.values.get(record.key)
+        if record.key is not None and self._is_over(record.key, self.stream_time.at(record.offset)):
+            value = None
         return AttemptState(record.key, value, self._whole.form)
 
-    def restore(self, values: Mapping[bytes, bytes]) -> None:
-        """Begins with these values."""
-        for key, value in values.items():
-            self._take(key, value)
+    def restore(self, stored: StoredValues) -> None:
+        """Begins with what is stored."""
+        if self._expiry is not None and stored.position is not None:
+            self.stream_time.restore(stored.position.stream_time_ms)
+        for key, value in stored.values.items():
+            self._take(key, value, stored.set_at.get(key))
+
+    def read(self, offset: int, timestamp_ms: int) -> None:
+        """Notes that a record of the partition was read, whatever becomes of it."""
+        if self._expiry is not None:
+            self.stream_time.read(offset, timestamp_ms)
 
     def apply(self, records: Iterable[ProducerRecord]) -> None:
         """Takes the changes among what was sent for a record that is done."""
         for record in records:
             if record.topic == self.topic and record.key is not None:
-                self._take(record.key, record.value)
+                self._take(record.key, record.value, set_at_of(record.headers))
+
+    def over(self, offset: int, max_bytes: int) -> tuple[bytes, ...]:
+        """Returns keys of values that are over for the record at ``offset`` and all after it.
+
+        The oldest first, until the keys have ``max_bytes``.
+        """
+        if self._expiry is None:
+            return ()
+        return self._expiry.over(self.stream_time.before(offset), max_bytes)
+
+    def records_of(self, commit: OffsetCommit, over: Iterable[bytes]) -> tuple[ProducerRecord, ...]:
+        """Returns what a transaction writes beside changes: deletions, and its position."""
+        deleted = (ProducerRecord(self.topic, key, None, (), self.number) for key in over)
+        stream_time_ms = self.stream_time.before(commit.offset)
+        return *deleted, position_record(self.topic, commit, stream_time_ms)
+
+    def release(self, offset: int, over: Iterable[bytes]) -> bool:
+        """Forgets values whose deletion is written; returns whether more are over.
+
+        One that a record at ``offset`` or later has set meanwhile stays.
+        """
+        now = self.stream_time.before(offset)
+        for key in over:
+            if self._is_over(key, now):
+                self._take(key, None)
+        self.stream_time.forget(offset)
+        return bool(self.over(offset, 1))
 
     def drop(self) -> None:
         """Forgets all values: another instance has the partition."""
         self._whole.grow(-len(self.values), -self._bytes)
         self.values, self._bytes = {}, 0
+        if self._whole.ttl_ms is not None:
+            self._expiry = Expiry(self._whole.ttl_ms)
 
     def kept_by(
         self, task: WorkerTask, process: Callable[..., Awaitable[Any]]
@@ -100,16 +151,31 @@ class PartitionState:
             finally:
                 is_changed = state.end()
             if is_changed:
-                task.send(self.topic, state.encoded, key=record.key, partition=self.number)
+                headers = self._headers(record) if state.encoded is not None else ()
+                key, number = record.key, self.number
+                task.send(self.topic, state.encoded, key=key, headers=headers, partition=number)
 
         return call
 
-    def _take(self, key: bytes, value: bytes | None) -> None:
+    def _headers(self, record: WorkerRecord) -> Headers:
+        """Returns those of a value that ``record`` has set."""
+        if self._expiry is None:
+            return ()
+        return set_at_headers(self.stream_time.at(record.offset))
+
+    def _is_over(self, key: bytes, now_ms: int) -> bool:
+        return self._expiry is not None and self._expiry.is_over(key, now_ms)
+
+    def _take(self, key: bytes, value: bytes | None, set_at: int | None = None) -> None:
         former = self.values.pop(key, None)
         before = 0 if former is None else len(key) + len(former)
         after = 0 if value is None else len(key) + len(value)
         if value is not None:
             self.values[key] = value
+        if self._expiry is not None and value is not None:
+            self._expiry.set(key, NEVER if set_at is None else set_at)
+        elif self._expiry is not None:
+            self._expiry.forget(key)
         self._bytes += after - before
         self._whole.grow((value is not None) - (former is not None), after - before)
 

@@ -21,6 +21,7 @@ from headrace.model import Guarantee, Topic
 from headrace.workers import KeyHash, Retry, Skip, Worker, WorkerTask
 
 RESTART_AT = 5  # at so much a key's count is deleted
+TTL_MS = 1000
 
 
 def is_bad(value):
@@ -44,13 +45,20 @@ def counting(rng):
     return Counting
 
 
-def modelled():
-    """What is sent, and what is kept: of each partition and key."""
+def modelled(timestamps=None):
+    """What is sent, and what is kept: of each partition and key.
+
+    With ``timestamps`` of the records, values are over by ``TTL``.
+    """
     sent, kept = [], [{} for _ in PARTITIONS]
     for place in PARTITIONS:
-        counts = kept[place.partition]
+        counts, set_at, now = kept[place.partition], {}, -1
         for offset in range(RECORDS):
             value = place.partition * 1000 + offset
+            if timestamps is not None:
+                now = max(now, timestamps[value])
+                for key in [key for key in counts if now >= set_at[key] + TTL_MS]:
+                    del counts[key]
             key = b"%d" % (value % KEYS)
             if is_bad(value):
                 continue
@@ -58,11 +66,11 @@ def modelled():
             sent.append(value * 100 + count)
             counts.pop(key, None)
             if count != RESTART_AT:
-                counts[key] = count
+                counts[key], set_at[key] = count, now
     return sent, kept
 
 
-async def worked(brokers, rng, lanes):
+async def worked(brokers, rng, lanes, **declared):
     """Two instances that crash, are evicted and exchange partitions; returns what failed."""
     failures, of_killed = [], []
 
@@ -78,6 +86,7 @@ async def worked(brokers, rng, lanes):
             revoke_timeout=timedelta(milliseconds=rng.choice((0, 5, 1000))),
             guarantee=Guarantee.EXACTLY_ONCE,
             state=int,
+            **declared,
         )
         own = []
         return Instance(brokers, number, worker, own), own
@@ -98,7 +107,9 @@ async def worked(brokers, rng, lanes):
     running = [instance for instance, _ in instances]
     await until(
         lambda: (
-            any(own for _, own in instances) or is_all_committed(brokers, running) or ended(running)
+            any(own for _, own in instances)
+            or (is_all_committed(brokers, running) and not is_changed(running))
+            or ended(running)
         )
     )
     ended(running)
@@ -111,6 +122,11 @@ async def worked(brokers, rng, lanes):
     return failures
 
 
+def is_changed(instances):
+    assigned = [assigned for one in instances for assigned in one.assignments.values()]
+    return any(partition.is_changed for partition in assigned)
+
+
 @pytest.mark.parametrize("transaction_bytes", [2**20, 300])
 @pytest.mark.parametrize("metadata_bytes", [0, 60, 4096])
 @pytest.mark.parametrize("seed", range(6))
@@ -121,6 +137,29 @@ def test_whatever_happens_the_state_is_that_of_each_record_once(
     brokers = model_brokers(monkeypatch, rng, metadata_bytes, transaction_bytes)
     assert asyncio.run(worked(brokers, rng, lanes=(1, 4, 7))) == []
     sent, kept = modelled()
+    assert sorted(brokers.output) == sorted(sent)
+    for place in PARTITIONS:
+        stored = brokers.stored(place.partition)
+        assert {key: int(value) for key, value in stored.values.items()} == kept[place.partition]
+        assert stored.position.offset == RECORDS
+
+
+@pytest.mark.parametrize("transaction_bytes", [2**20, 300])
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_a_value_is_over_at_the_same_record(monkeypatch, seed, transaction_bytes):
+    rng = random.Random(f"expiry {seed}")
+    metadata_bytes = rng.choice((0, 60, 4096))
+    brokers = model_brokers(monkeypatch, rng, metadata_bytes, transaction_bytes)
+    for place in PARTITIONS:
+        now = 0
+        for offset in range(RECORDS):
+            now += rng.choice((0, 1, 50, 200, 700))
+            # Records also arrive late, by more than the time after which values are over.
+            late = rng.choice((0, 0, 300, 2 * TTL_MS))
+            brokers.timestamps[place.partition * 1000 + offset] = max(0, now - late)
+    ttl = timedelta(milliseconds=TTL_MS)
+    assert asyncio.run(worked(brokers, rng, lanes=(1, 4, 7), state_ttl=ttl)) == []
+    sent, kept = modelled(brokers.timestamps)
     assert sorted(brokers.output) == sorted(sent)
     for place in PARTITIONS:
         stored = brokers.stored(place.partition)

@@ -51,7 +51,7 @@ def at(key, kept):
 
 def test_what_is_got_is_a_copy():
     _, kept = partition()
-    kept.restore({b"k": b'{"count":1,"pages":["/"]}'})
+    kept.restore(StoredValues({b"k": b'{"count":1,"pages":["/"]}'}))
     state = at(b"k", kept)
     state.get().pages.append("/prices")
     assert state.get() == Visits(1, ["/"])
@@ -108,9 +108,9 @@ def test_the_state_of_a_record_that_has_ended_can_not_be_used():
 
 def test_keys_and_bytes_are_counted_and_dropped():
     whole, kept = partition(int)
-    kept.restore({b"ab": b"12", b"c": b"3"})
+    kept.restore(StoredValues({b"ab": b"12", b"c": b"3"}))
     assert (whole.keys, whole.bytes) == (2, 6)
-    kept.restore({b"ab": b"123"})
+    kept.restore(StoredValues({b"ab": b"123"}))
     assert (whole.keys, whole.bytes) == (2, 7)
     kept.drop()
     assert (whole.keys, whole.bytes, kept.values) == (0, 0, {})
@@ -119,9 +119,9 @@ def test_keys_and_bytes_are_counted_and_dropped():
 def test_more_than_is_allowed_is_fatal():
     failures = []
     _, kept = partition(int, state_bytes=5, fail=failures.append)
-    kept.restore({b"ab": b"12"})
+    kept.restore(StoredValues({b"ab": b"12"}))
     assert failures == []
-    kept.restore({b"c": b"3"})
+    kept.restore(StoredValues({b"c": b"3"}))
     assert [type(failure) for failure in failures] == [StateTooLargeError]
 
 
