@@ -34,7 +34,7 @@ from headrace.workers import (
     WorkerTask,
 )
 from headrace.workers import instance as workers
-from headrace.workers.state.restoring import StateRestores
+from headrace.workers.consumer_group.restoring import StateRestores
 
 FOREVER_SECONDS = 3600.0
 VERSION = "7"

@@ -11,7 +11,7 @@ SET_AT = OWN_PREFIX + "set-at"
 
 
 def set_at_headers(time_ms: int) -> Headers:
-    """Returns the headers of a value that was set at an stream time."""
+    """Returns the headers of a value that was set at a stream time."""
     return ((SET_AT, b"%d" % time_ms),)
 
 
@@ -51,7 +51,7 @@ class Expiry:
         self._set_at.pop(key, None)
 
     def is_over(self, key: bytes, now_ms: int) -> bool:
-        """Returns whether the value of a key is over at an stream time."""
+        """Returns whether the value of a key is over at a stream time."""
         set_at = self._set_at.get(key)
         return set_at is not None and set_at + self._ttl_ms <= now_ms
 
