@@ -35,7 +35,7 @@ from headrace.model import OffsetRange, TopicPartition
 from headrace.offline_files.loading import LoadStats
 from headrace.offline_files.progress import CounterRange, LoadProgress
 from headrace.offline_files.views import LoadResult
-from headrace.operations.reconciling.reconcile import Reconciliation
+from headrace.operations.reconciling.reconciliation import Reconciliation
 from headrace.operations.views import CheckResult
 from headrace.pipelines.ledger.book import PipelineBook, ReprocessedTimes
 from headrace.pipelines.ledger.breaks import Break

@@ -15,7 +15,7 @@ from headrace.ledger.sums import Fate, Hop
 from headrace.ledger.windows import Imbalance, WindowBalance, WindowState
 from headrace.links.accepted import AcceptedRange
 from headrace.links.ledger.book import LinkBook
-from headrace.operations.reconciling.reconcile import Reconciliation
+from headrace.operations.reconciling.reconciliation import Reconciliation
 from headrace.pipelines.ledger.book import PipelineBook, ReprocessedTimes
 from headrace.pipelines.ledger.breaks import Break
 from headrace.pipelines.ledger.counting.letters import LetterRecount

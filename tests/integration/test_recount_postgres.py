@@ -14,7 +14,7 @@ from headrace.errors import SinkError
 from headrace.ledger.request import ReconcileRequest
 from headrace.ledger.windows import WindowState
 from headrace.model import Metadata
-from headrace.operations.reconciling.reconcile import Reconciliation
+from headrace.operations.reconciling.reconciliation import Reconciliation
 
 COLUMNS = "event_id {id}, event_time {time}, category text, n int, price numeric"
 

@@ -9,7 +9,7 @@ from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
 from headrace.ledger.sums import Hop
 from headrace.ledger.windows import Imbalance, WindowState
-from headrace.operations.reconciling.reconcile import Reconciliation
+from headrace.operations.reconciling.reconciliation import Reconciliation
 from headrace.queries.book import QUERY_COLUMNS, QueryBook
 from headrace.queries.emit.book import MatchedEventsBook
 from headrace.queries.records.counts import TopicCounts

@@ -13,7 +13,7 @@ from headrace.cli.signals import until_signal
 from headrace.settings.kinds import kinds_below
 
 if TYPE_CHECKING:
-    from headrace.operations.reconciling.reconcile import Reconciliation
+    from headrace.operations.reconciling.reconciliation import Reconciliation
 
 
 @command(

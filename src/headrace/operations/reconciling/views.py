@@ -10,7 +10,7 @@ from headrace.cli.screen import Screen, table
 from headrace.cli.view import view
 from headrace.ledger.balance import Balance, BookLine, Totals, WindowBook, totals_of
 from headrace.ledger.windows import WindowState
-from headrace.operations.reconciling.reconcile import Reconciliation
+from headrace.operations.reconciling.reconciliation import Reconciliation
 
 MAX_BALANCED = 24
 """Of balanced windows, the newest are shown; others only where they do not balance."""

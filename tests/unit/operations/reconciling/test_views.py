@@ -7,7 +7,7 @@ import pytest
 from headrace.cli.console import ConsoleOutput
 from headrace.ledger.sums import Fate
 from headrace.ledger.windows import WindowBalance, WindowState
-from headrace.operations.reconciling.reconcile import Reconciliation
+from headrace.operations.reconciling.reconciliation import Reconciliation
 from headrace.operations.reconciling.views import MAX_BALANCED
 from headrace.pipelines.ledger.book import PipelineBook
 
