@@ -50,6 +50,7 @@ PARTS = (
         "acceptance/test_demo_sinks.py",
         "acceptance/test_demo_sites.py",
         "acceptance/test_bigquery_killed.py",
+        "acceptance/test_drill_command.py",
         "acceptance/test_sites_killed.py",
     ),
     (

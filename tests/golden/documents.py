@@ -35,6 +35,9 @@ from headrace.model import OffsetRange, TopicPartition
 from headrace.offline_files.loading import LoadStats
 from headrace.offline_files.progress import CounterRange, LoadProgress
 from headrace.offline_files.views import LoadResult
+from headrace.operations.drilling.books import SentTopic, WorkerBook, WritingBook
+from headrace.operations.drilling.report import DrillReport, HappenedFault, Standstill
+from headrace.operations.measuring.result import Machine
 from headrace.operations.reconciling.reconciliation import Reconciliation
 from headrace.operations.views import CheckResult
 from headrace.pipelines.ledger.book import PipelineBook, ReprocessedTimes
@@ -229,6 +232,30 @@ _LOADED = LoadStats(
     done=LoadProgress("legacy", (CounterRange(1, 5, "a", "b"), CounterRange(7, 8, "c", "c"))),
 )
 
+_DRILL = DrillReport(
+    command="headrace drill",
+    drilled_at="2026-11-30T09:30:00Z",
+    versions={"headrace": "0.1.0"},
+    machine=sample_of(Machine, "machine"),
+    seed=7,
+    names=("enrich",),
+    events=1200,
+    faults=(HappenedFault("leader", "broker 2", 5.1, 12.4),),
+    standstills=(Standstill("leader", "writing", (7.5, 8.5)),),
+    books=(
+        WritingBook("clicks", 1200, 1199, ("drill-0-000000005",), ("drill-0-000000007",)),
+        WorkerBook(
+            "enrich",
+            "clicks",
+            1200,
+            3,
+            is_exactly_once=True,
+            sent=(SentTopic("enriched", 1196, (), ("drill-0-000000005",)),),
+        ),
+    ),
+    problems=("180 s without all copies in sync after broker 2",),
+    not_checked=("several machines",),
+)
 _QUERY = parse_query("SELECT count(*) FROM clicks WINDOW 1 hour FACET country")
 
 _PROBLEM = (sample_of(Problem, "problem"),)
@@ -239,6 +266,7 @@ RESULTS: dict[str, list[object]] = {
     "compact": [Compacted("sales", CompactionResult(1, 2, 3))],
     "dispatcher accept": [AcceptedLoss("dispatcher", _RANGE, "waw")],
     "dispatcher list": [ROUTES],
+    "drill": [_DRILL],
     "ingest": [Serving("127.0.0.1:8080", 2, ("clicks",))],
     "load-offline-files": [LoadResult("legacy", _LOADED, dry_run=True)],
     "merger accept": [AcceptedLoss("merger", replace(_RANGE, topic="waw.clicks"))],

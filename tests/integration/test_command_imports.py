@@ -67,7 +67,7 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
     ("command", "slow", "max_own"),
     [
         ("--version", set(), 25),
-        ("--help", set(), 97),
+        ("--help", set(), 99),
         ("query register --help", set(), 46),
         ("measure --help", set(), 45),
         ("version", {"rich"}, 35),

@@ -29,6 +29,7 @@ _MODULES = {
     "offline_files.commands": ("load-offline-files",),
     "operations.sizing.commands": ("size",),
     "operations.measuring.commands": ("measure",),
+    "operations.drilling.commands": ("drill",),
     "pipelines.commands": ("run", "pause", "resume", "compact", "checkpoint"),
     "pipelines.standby.commands": ("handover",),
     "pipelines.reprocessing.commands": ("reprocess",),

@@ -39,7 +39,7 @@ EXIT_CODES = {
     REFUSED: "refused: it would lose or repeat data, or Kafka does not allow it",
     DEAD_LETTER_LIMIT: "a pipeline or worker reached its dead-letter limit",
     CHANGES: "there are changes (`plan --exit-code` only)",
-    UNBALANCED: "events are missing or too many (`reconcile` only)",
+    UNBALANCED: "events are missing or too many (`reconcile` and `drill` only)",
     INTERRUPTED: "interrupted",
 }
 

@@ -11,6 +11,7 @@ HeadraceError                         base
 ├── RecordKeyMissingError             a topic is compacted by keys that its events do not hold
 ├── SampleError                       no events to measure with
 ├── MeasurementError                  a worker, pipeline or producer can't be measured
+├── DrillError                        a worker or pipeline can't be drilled
 ├── JavaUnavailableError              runtime: no usable Java, and the bundled one does not start
 ├── JarError                          a jar could not be fetched, or its hash is not the locked one
 ├── ServerStartError                  a server did not become ready, or its port is in use

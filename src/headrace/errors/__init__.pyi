@@ -77,6 +77,7 @@ from .pipelines import (
 )
 from .project import (
     AccountMissingError,
+    DrillError,
     EnvelopeTopicError,
     EventRejectedError,
     LinkTargetError,
@@ -183,6 +184,7 @@ __all__ = [
     "DispatcherCoresError",
     "DispatcherFailedError",
     "DispatcherRunningError",
+    "DrillError",
     "EnvelopeTopicError",
     "EventRejectedError",
     "EventsNotDeliveredError",

@@ -149,3 +149,11 @@ class MeasurementError(FactsError):
     exit_code = 2
     name: str
     reason: str
+
+
+@dataclass(eq=False)
+class DrillError(FactsError):
+    """Something can't be drilled."""
+
+    exit_code = 2
+    reason: str

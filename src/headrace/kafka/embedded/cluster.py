@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -71,6 +71,7 @@ class EmbeddedCluster:
         java: runs the brokers.
         jars: group ``kafka`` of :func:`headrace.runtime.java.jars.fetch`.
         config: further broker settings by Kafka's names; they win over headrace's own.
+        config_of: those of one broker, which win over all.
     """
 
     def __init__(
@@ -81,12 +82,13 @@ class EmbeddedCluster:
         jars: Sequence[Path],
         *,
         config: Mapping[str, str] | None = None,
+        config_of: Callable[[Broker], Mapping[str, str]] = lambda _: {},
     ) -> None:
         self._folder = folder / "kafka"
         self._settings = settings
         self._java = java
         self._jars = tuple(jars)
-        self._config = dict(config or {})
+        self._config, self._config_of = dict(config or {}), config_of
 
     def start(self) -> str:
         """Starts what is down and returns the bootstrap servers once every broker answers.
@@ -136,7 +138,7 @@ class EmbeddedCluster:
             require_free(process.name, (broker.port, broker.controller_port))
             process.folder.mkdir(parents=True, exist_ok=True)
             declared = broker_config(broker, layout, process.folder / "data") | self._config
-            text = properties(declared)
+            text = properties(declared | dict(self._config_of(broker)))
             (process.folder / "server.properties").write_text(text, encoding="ascii")
         self._format(down, layout)
         with stopped_on_failure([self._process(broker.node) for broker in down]):
