@@ -94,9 +94,11 @@ class Faults:
 
     def _cut_off(self, fault: ScheduledFault) -> str:
         link = self._cluster.link
-        connections = link.cut()
+        resets = fault.choose((True, False))
+        connections = link.cut(resets=resets)
         try:
             self._wait(fault.cut_seconds)
         finally:
             link.restore()
-        return f"{connections} connections, for {fault.cut_seconds:.1f} s"
+        how = "reset" if resets else "silent"
+        return f"{connections} connections {how} for {fault.cut_seconds:.1f} s"
