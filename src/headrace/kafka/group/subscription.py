@@ -20,12 +20,13 @@ from headrace.errors import (
 from headrace.kafka.client.broker_errors import Meaning, forbidden, is_forbidden, meaning
 from headrace.kafka.client.clients import ClientConfig, non_producer_settings, reader_tuning
 from headrace.kafka.client.lost_brokers import IdleCheck
+from headrace.kafka.client.offsets import leader_epoch
 from headrace.kafka.client.partitions import client_partition, client_partitions, partition_of
 from headrace.kafka.group.commits import Answered, Commits, OffsetCommit
 from headrace.kafka.group.group_member import member_metadata
 from headrace.kafka.group.groups import leave_group
 from headrace.kafka.group.start_positions import StartPosition, StartPositions
-from headrace.kafka.read.log_cuts import Seen, cut_offset, seek_and_compare
+from headrace.kafka.read.log_cuts import Seen, cut_offset, find_cuts, seek_and_compare
 from headrace.model import TopicPartition
 
 _ID_TAKEN = {
@@ -142,7 +143,7 @@ class Subscription:
         self._closing = False
         self._id_until = 0.0
         self._moved: set[TopicPartition] = set()
-        self._assigned: set[TopicPartition] = set()
+        self._assigned: dict[TopicPartition, Seen] = {}  # with where it starts
         self._starting: dict[TopicPartition, _Starting] = {}
         self._paused: frozenset[TopicPartition] = frozenset()
         self._starts = StartPositions(config, membership.group, lambda: self._closing)
@@ -337,7 +338,11 @@ class Subscription:
         """Forgets partitions: when they come back, they are not paused, and have a new start."""
         self._log(why, revoked)
         self._moved.update(revoked)
-        self._assigned.difference_update(revoked)
+        self._assigned = {
+            partition: start
+            for partition, start in self._assigned.items()
+            if partition not in revoked
+        }
         self._starting = {
             partition: begin
             for partition, begin in self._starting.items()
@@ -357,7 +362,7 @@ class Subscription:
 
     def _switch(self, consumer: confluent_kafka.Consumer) -> None:
         paused = frozenset(self._assigned) if self._closing else self._pauses.partitions
-        before, self._paused = self._paused, paused & self._assigned
+        before, self._paused = self._paused, paused.intersection(self._assigned)
         if started := self._paused - before:
             consumer.pause(client_partitions(started))
         if ended := before - self._paused:
@@ -374,15 +379,29 @@ class Subscription:
         if means is Meaning.TRUNCATED:
             raise WorkerTruncatedError(partition.topic, partition.partition, cut_offset(error) or 0)
         if means is Meaning.NO_RECORD:
-            raise CommittedOffsetError(
-                group, partition.topic, partition.partition, message.offset(), error.str()
-            )
+            raise self._gone(partition, message.offset(), error.str())
         if means is Meaning.MISSING:
             raise TopicMissingError(message.topic() or ", ".join(self._membership.topics))
         if means not in _TRANSIENT:
             raise self._named(error)
         _LOG.warning("%s: %s", group, error.str())
         return False
+
+    def _gone(self, partition: TopicPartition, offset: int, reason: str) -> Exception:
+        """Returns why a position is not in a log: that was cut before it, or records were deleted.
+
+        A leader that was behind answers as after a deletion, until its log is as long again.
+
+        Raises:
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        [at] = self._consumer.position([client_partition(partition)])
+        # The client has no position of a partition of which it has read nothing.
+        seen = Seen(at.offset, leader_epoch(at)) if at.offset >= 0 else self._assigned[partition]
+        topic, number = partition.topic, partition.partition
+        for cut in find_cuts(self._config, topic, {number: seen}).values():
+            return WorkerTruncatedError(topic, number, cut)
+        return CommittedOffsetError(self._membership.group, topic, number, offset, reason)
 
     def _named(self, error: KafkaError) -> Exception:
         # Of a fatal error, only the text says which one it is.

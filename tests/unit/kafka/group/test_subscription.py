@@ -6,14 +6,16 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from headrace import model
 from headrace.errors import CommittedOffsetError, InstanceIdInUseError, WorkerTruncatedError
 from headrace.kafka.client import lost_brokers
 from headrace.kafka.client.lost_brokers import BrokersLostError
+from headrace.kafka.group import subscription
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.group.subscription import Membership, Pauses, Subscription
+from headrace.kafka.read.log_cuts import Seen
 
 FENCED = KafkaException(KafkaError(KafkaError.FENCED_INSTANCE_ID))
 
@@ -32,6 +34,7 @@ class Records:
     def __init__(self, *given):
         self._given = list(given)
         self.calls, self.epochs = [], []
+        self.at = OFFSET_INVALID, None
 
     def give(self, *given):
         self._given += given
@@ -52,6 +55,10 @@ class Records:
     def seek(self, partition):
         self.calls.append(("seek", partition.partition, partition.offset))
         self.epochs.append(partition.leader_epoch)
+
+    def position(self, partitions):
+        offset, epoch = self.at
+        return [SimpleNamespace(offset=offset, leader_epoch=epoch) for _ in partitions]
 
     def pause(self, partitions):
         self.calls += [("pause", one.partition) for one in partitions]
@@ -208,6 +215,30 @@ def test_a_committed_offset_that_the_topic_does_not_have_ends_the_member(assigni
     with pytest.raises(CommittedOffsetError) as raised:
         member.take(10, 0.1)
     assert raised.value.code == "COMMITTED_OFFSET"
+
+
+@pytest.mark.parametrize(
+    ("at", "seen"),
+    [((OFFSET_INVALID, None), Seen(7, 3)), ((9, 4), Seen(9, 4))],
+    ids=["at its start", "later"],
+)
+def test_a_log_that_is_shorter_than_the_position_was_truncated(assigning, monkeypatch, at, seen):
+    """Its leader was behind: it answers as after a deletion, until the log is as long again."""
+    asked = []
+
+    def find_cuts(_, topic, positions):
+        asked.append((topic, positions))
+        return {0: 5}
+
+    monkeypatch.setattr(subscription, "find_cuts", find_cuts)
+    consumer = Records()
+    consumer.at = at
+    member, assign = assigning(consumer, (0, 7), epoch=3)
+    consumer.give(assign, Record(0, 9, KafkaError(KafkaError._AUTO_OFFSET_RESET)))
+    with pytest.raises(WorkerTruncatedError) as raised:
+        member.take(10, 0.1)
+    assert raised.value.cut_offset == 5
+    assert asked == [("orders", {0: seen})]
 
 
 def test_records_that_are_not_there_when_read_again_were_compacted_away(assigning, caplog):
