@@ -64,6 +64,7 @@ PARTS = (
     (
         "acceptance/test_error_tracking.py",
         "acceptance/test_leaders_failing.py",
+        "acceptance/test_unclean_election.py",
         "acceptance/test_iceberg_killed.py",
         "acceptance/test_merger_killed.py",
         "acceptance/test_offline_files_killed.py",
