@@ -1,9 +1,9 @@
-"""Brokers fail, and clients are cut off from them: a pipeline and a worker lose and skip nothing.
+"""Brokers fail, and clients are cut off from them: pipelines, a worker and a mirror skip nothing.
 
 Three brokers, three copies, two of which must be in sync. What the brokers acknowledged is in the
-lake once, on both paths, and was processed by the worker. The report says for each kind of fault
-how long writing, the worker and the pipeline stood still. These two can be cut off from all
-brokers; who writes is not.
+lake once, on both paths, was processed by the worker, and is once and in order on the cluster to
+which the mirror copies it. The report says for each kind of fault how long writing and each of
+these stood still. All can be cut off from the three brokers but who writes.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import statistics
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from tests.acceptance.project import Project, kill_session
-from tests.acceptance.watched import Notes, Sender, Tables, Watched, longest_pause
+from tests.acceptance.watched import Arrivals, Notes, Sender, Tables, Watched, longest_pause
 from tests.drills.client_links import ClientLinks
 from tests.drills.run import DrillRun
 from tests.waiting import DRILL_LIMIT_SECONDS, LIMIT_SECONDS, wait_for_drill
@@ -47,6 +48,12 @@ class Note(WorkerTask):
 
 
 note = Worker("note", events, Note, partitioner=KeyHash(4))
+"""
+COPIES = """
+from headrace import Mirror, Topic
+
+copies = Topic("{site}.events", partitions=4)
+{site} = Mirror("{site}", source="{site}", topics={{"events": copies}})
 """
 
 
@@ -192,30 +199,40 @@ def links():
 
 @pytest.mark.drill
 @pytest.mark.timeout(3000)
-def test_failing_leaders_lose_and_skip_nothing(links, start_cluster, tmp_path, drill_run):
+def test_failing_leaders_lose_and_skip_nothing(
+    links, start_cluster, second_broker, tmp_path, drill_run
+):
     three = start_cluster(brokers=len(NODES))
     project = _project(tmp_path, links.bootstrap_servers, three.bootstrap_servers)
-    sender, pipelines = Sender(project), project.start("run")
+    center, site = _center(tmp_path, second_broker.bootstrap_servers, links.bootstrap_servers)
+    sender, copies = Sender(project), Arrivals(center.client, f"{site}.events")
+    runs = [project.start("run"), center.start("mirror", "run", site)]
     tables, notes = Tables(project, "fused", "stepped"), Notes(tmp_path / "notes")
-    watched = {"writing": sender, "worker": notes, "pipeline": tables}
+    watched = {"writing": sender, "worker": notes, "pipeline": tables, "mirror": copies}
     faults = Faults(three, links, project, watched, drill_run)
     try:
         sender.start()
-        wait_for_drill(lambda: tables.rows() and notes.processed(), "the first rows and records")
+        copies.start()
+        wait_for_drill(
+            lambda: tables.rows() and notes.processed() and copies.count(),
+            "the first rows, records and copies",
+        )
         faults.happen(drill_run.size(short=2, long=60))
         sender.stop()
         assert sender.failed == []
         events, acknowledged = len(sender.positions), set(sender.positions.values())
         wait_for_drill(lambda: tables.rows() >= events, "all rows")
         wait_for_drill(lambda: acknowledged <= notes.processed().keys(), "all records processed")
-        for run in (pipelines, faults.worker):
-            assert run.poll() is None, project.output()
+        wait_for_drill(lambda: copies.count() >= events, "all copies")
+        for run in (*runs, faults.worker):
+            assert run.poll() is None, project.output() + center.output()
             run.terminate()
-            assert run.wait(DRILL_LIMIT_SECONDS) == 0, project.output()
+            assert run.wait(DRILL_LIMIT_SECONDS) == 0, project.output() + center.output()
         committed = project.committed("note")
     finally:
         sender.stop()
-        for run in (pipelines, faults.worker):
+        copies.stop()
+        for run in (*runs, faults.worker):
             kill_session(run)
         happened = ", ".join(kind for kind, _, _ in faults.happened)
         drill_run.report(events=len(sender.positions), faults=happened)
@@ -224,7 +241,29 @@ def test_failing_leaders_lose_and_skip_nothing(links, start_cluster, tmp_path, d
     assert project.ids("fused") == expected
     assert project.ids("stepped") == expected
     assert committed == {partition: last + 1 for partition, last in sorted(acknowledged)}
+    assert copies.keys == _in_order(sender.positions)
     drill_run.report(**faults.pauses())
+
+
+def _in_order(positions: Mapping[str, tuple[int, int]]) -> dict[int, list[str]]:
+    """The keys of each partition, in order of offset."""
+    keys: dict[int, list[str]] = defaultdict(list)
+    for name, (partition, _) in sorted(positions.items(), key=lambda item: item[1]):
+        keys[partition].append(name)
+    return keys
+
+
+def _center(folder: Path, bootstrap: str, linked: str) -> tuple[Project, str]:
+    """The project of another cluster, and the name that it has for the site of the brokers."""
+    site = f"edge{uuid.uuid4().hex[:8]}"
+    sites = f'[sites.{site}.kafka]\nbootstrap_servers = "{linked}"\n'
+    flow = COPIES.format(site=site)
+    center = Project(folder / "center", bootstrap, flow=flow, settings=sites)
+    settings = center.folder / "headrace.toml"
+    named = settings.read_text().replace("[project]", '[project]\nsite = "central"')
+    settings.write_text(named)
+    center.call("apply")
+    return center, site
 
 
 def _project(folder: Path, linked: str, direct: str) -> Project:

@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from confluent_kafka import TopicPartition
 from deltalake import DeltaTable
 from tests.acceptance.project import Project
 from tests.waiting import FLUSH_SECONDS
 
-from headrace.kafka.client.clients import producer
+from headrace.kafka.client.admin_requests import describe
+from headrace.kafka.client.clients import consumer, producer
 
 BATCH_EVENTS = 500
 RATE = 2_000
@@ -83,6 +85,43 @@ class Sender(threading.Thread):
                 )
             except BufferError:
                 self._producer.poll(0.1)
+
+
+class Arrivals(threading.Thread):
+    """Reads a topic on another cluster until it is stopped; keeps the keys that came, in order."""
+
+    def __init__(self, client: dict[str, str], topic: str) -> None:
+        super().__init__(name=f"arrivals-{topic}")
+        self.keys: dict[int, list[str]] = defaultdict(list)
+        self._times: dict[int, list[float]] = defaultdict(list)
+        self._latest = 0.0
+        self._is_enough = threading.Event()
+        self._reader = consumer(client, tuning={"enable.partition.eof": "false"})
+        places = describe(client, [topic])[topic].all_partitions
+        self._reader.assign([TopicPartition(topic, place.partition, 0) for place in places])
+
+    def run(self) -> None:
+        while not self._is_enough.is_set():
+            for message in self._reader.consume(10_000, 0.1):
+                if message.error() is None:
+                    self._latest = time.time()
+                    self.keys[message.partition()].append(message.key().decode())
+                    self._times[message.partition()].append(self._latest)
+        self._reader.close()
+
+    def count(self) -> int:
+        """How many records came."""
+        return sum(map(len, list(self.keys.values())))
+
+    def stop(self) -> None:
+        self._is_enough.set()
+        self.join()
+
+    def times(self) -> Collection[list[float]]:
+        return self._times.values()
+
+    def latest(self) -> float:
+        return self._latest
 
 
 class Notes:
