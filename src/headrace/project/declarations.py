@@ -46,7 +46,7 @@ def find_declarations(settings: Settings) -> tuple[list[Declaration[Any]], list[
     own = own_modules(settings.root, sys.modules.copy())
     if not problems:  # it is unknown what a module that failed would have named
         problems += _ignored(made, modules, own)
-    return _declared_by(modules, [*own.values()]), problems
+    return _declared_by(modules, own), problems
 
 
 def _ignored(
@@ -153,20 +153,24 @@ def _failed_import(name: str, error: BaseException, settings: Settings) -> Probl
     return _toml_problem(settings, f"module {name!r} can't be imported: {message}", remedy)
 
 
-def _declared_by(modules: list[ModuleType], own: list[ModuleType]) -> list[Declaration[Any]]:
+def _declared_by(
+    modules: list[ModuleType], own: Mapping[str, ModuleType]
+) -> list[Declaration[Any]]:
     # Declarations are often imported from a module that the settings do not name: they are shown
     # where they were assigned, by identity, since equal values may be declared twice.
+    installed = (module for module in modules if module.__name__ not in own)
     lines = {
         id(value): (file, line)
-        for module in (*modules, *own)
+        for module in (*installed, *own.values())
         for value, file, line in _assigned(module)
     }
     declarations: dict[int, Declaration[Any]] = {}
     for module in modules:
         for value in _values(vars(module).values()):
-            file, line = lines.get(id(value), (str(module.__file__), 1))
             # A value that a second module imports is still one declaration.
-            declarations.setdefault(id(value), Declaration(kind_of(value), value, file, line))
+            if id(value) not in declarations:
+                file, line = lines.get(id(value), (str(module.__file__), 1))
+                declarations[id(value)] = Declaration(kind_of(value), value, file, line)
     return list(declarations.values())
 
 
