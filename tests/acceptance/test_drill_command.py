@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 from tests.acceptance.project import HEADRACE, kill_session
-from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
+from tests.kafka_topics import make_topic
+from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, LIMIT_SECONDS, wait_for_drill
+
+from headrace.kafka.client.admin_requests import admin
+from headrace.kafka.client.clients import client_config, producer
+from headrace.kafka.client.offsets import latest_offsets
+from headrace.model import TopicPartition
+from headrace.settings import KafkaSettings
 
 FLOW = """
 from datetime import datetime
@@ -54,6 +61,31 @@ to_lake = Pipeline("to-lake", clicks, Lake("clicks"))
 """
 
 
+LOOKUPS = """
+from headrace import References, Send, Topic, WorkerRecord, worker
+
+
+class Click:
+    id: str
+    user: str
+
+
+class Account:
+    user: str
+    plan: str
+
+
+clicks = Topic({clicks!r}, event=Click, event_id="id", key="user")
+accounts = Topic({accounts!r}, event=Account, key="user", compaction=True)
+plans = Topic("plans")
+
+
+@worker(topic=clicks, references={{"accounts": accounts}})
+async def plan(click: Click, accounts: References, send: Send) -> None:
+    send("plans", f"{{click.id}} {{accounts[click.user].plan}}".encode())
+"""
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "clicks"
@@ -72,8 +104,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def start(project: Path, *words: object) -> subprocess.Popen:
-    events = ("--from", project / "clicks.ndjson", "--project", project)
-    command = [HEADRACE, "drill", *words, *events]
+    command = [HEADRACE, "drill", *words, "--project", project]
+    if (events := project / "clicks.ndjson").exists():
+        command += ["--from", events]
     with (
         (project / "progress.txt").open("w") as shown,
         (project / "result.txt").open("w") as result,
@@ -86,7 +119,7 @@ def start(project: Path, *words: object) -> subprocess.Popen:
 def drilled(project: Path, *words: object, code: int) -> dict:
     process = start(project, "--json", *words)
     try:
-        process.wait(DRILL_LIMIT_SECONDS)
+        process.wait(2 * DRILL_LIMIT_SECONDS)
     finally:
         kill_session(process)
     shown = (project / "result.txt").read_text()
@@ -160,3 +193,33 @@ def test_ctrl_c_ends_a_drill_and_nothing_stays(project):
         kill_session(process)
     assert "Traceback" not in progress(project)
     assert_nothing_stays(project)
+
+
+@pytest.mark.drill
+def test_events_and_what_is_looked_up_are_read_from_the_projects_own_cluster(
+    project, broker, topic
+):
+    clicks, accounts = topic("clicks"), topic("accounts")
+    config = client_config(KafkaSettings(), broker.bootstrap_servers)
+    make_topic(config, clicks)
+    make_topic(config, accounts, config={"cleanup.policy": "compact"})
+    sender = producer(config)
+    for number in range(20):
+        user = f"u{number % 5}"
+        sender.produce(clicks, json.dumps({"id": f"c{number}", "user": user}), user)
+        sender.produce(accounts, json.dumps({"user": user, "plan": f"p{number}"}), user)
+    assert sender.flush(FLUSH_SECONDS) == 0
+    (project / "clicks.ndjson").unlink()
+    (project / "flow.py").write_text(LOOKUPS.format(clicks=clicks, accounts=accounts))
+    servers = f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
+    with (project / "headrace.toml").open("a") as file:
+        file.write(servers)
+    report = drilled(project, "--fault", "restart", "--instances", 1, code=0)
+    [book] = report["books"]["workers"]
+    assert [(sent["topic"], sent["in_topic"]) for sent in book["sent"]] == [
+        ("plans", report["events"])
+    ]
+    ends = latest_offsets(config, [TopicPartition(clicks, 0), TopicPartition(accounts, 0)])
+    assert [offset for offset, _ in ends.values()] == [20, 20]
+    groups = admin(config).list_consumer_groups().result(LIMIT_SECONDS).valid
+    assert "headrace.plan" not in {group.group_id for group in groups}

@@ -253,7 +253,7 @@ _DRILL = DrillReport(
             sent=(SentTopic("enriched", 1196, (), ("drill-0-000000005",)),),
         ),
     ),
-    problems=("180 s without all copies in sync after broker 2",),
+    problems=("300 s without all copies in sync after broker 2",),
     not_checked=("several machines",),
 )
 _QUERY = parse_query("SELECT count(*) FROM clicks WINDOW 1 hour FACET country")

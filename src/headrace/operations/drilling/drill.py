@@ -13,7 +13,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, DrillError
-from headrace.kafka.admin.measuring import SampledRecord
+from headrace.kafka.admin.measuring import newest_records
 from headrace.kafka.admin.topics import apply_changes, plan_topics
 from headrace.kafka.client.offsets import group_offsets
 from headrace.ledger.balance import Book
@@ -27,19 +27,20 @@ from headrace.operations.drilling.cluster import (
     StartedBrokers,
     start_brokers,
 )
-from headrace.operations.drilling.events import TopicEvents
+from headrace.operations.drilling.events import Samples, TopicEvents
 from headrace.operations.drilling.faults import Faults
 from headrace.operations.drilling.instances import Instance
 from headrace.operations.drilling.isolation import (
     REPLICATION,
     drilled_project,
     require_drillable,
+    topics_looked_up,
     topics_read,
 )
 from headrace.operations.drilling.progress import Progress, Subject, longest_gap
 from headrace.operations.drilling.report import DrillReport, HappenedFault, Standstill
 from headrace.operations.drilling.schedule import FaultKind, schedule
-from headrace.operations.drilling.sender import EventSender
+from headrace.operations.drilling.sender import EventSender, send_records
 from headrace.operations.measuring.result import machine, now, versions
 from headrace.operations.measuring.sample import sample_of
 from headrace.pipelines.declaration import Pipeline
@@ -60,10 +61,11 @@ CALM = "calm"
 """Stands as the fault where there was none."""
 
 _POLL_SECONDS = 0.1
-_RECOVERY_SECONDS = 180.0
+_RECOVERY_SECONDS = 300.0
 _CALM_SECONDS = 5.0
 _CYCLE_SECONDS = 5.0
 _MAX_ENDED = 20
+_MAX_REFERENCE_RECORDS = 10_000
 _WRITING = "writing"
 _NOT_CHECKED = (
     "what your code does by itself, such as requests to a service: it was done",
@@ -130,7 +132,7 @@ def drill(
         ServerStartError, JavaUnavailableError, JarError: if a broker does not start.
     """
     require_drillable(project, chosen, options.sinks)
-    samples = _samples(project, topics_read(chosen), options)
+    samples, references = _samples(project, chosen, options)
     with ExitStack() as stack:
         folder = Path(
             stack.enter_context(
@@ -140,7 +142,7 @@ def drill(
         on_step(f"{len(NODES)} brokers start")
         brokers = _started(folder / "kafka", stack, on_download)
         copy = drilled_project(project, folder / "project", brokers.bootstrap, options.sinks)
-        subject = _Subject(copy, chosen, samples)
+        subject = _Subject(copy, chosen, samples, references)
         return _Drill(subject, brokers, options, on_step, stack).report()
 
 
@@ -150,17 +152,25 @@ class _Subject:
 
     project: LoadedProject
     chosen: Sequence[Drilled]
-    samples: Mapping[str, Sequence[SampledRecord]]
+    samples: Samples
+    references: Samples
 
 
 def _samples(
-    project: LoadedProject, topics: Sequence[Topic], options: DrillOptions
-) -> dict[str, tuple[SampledRecord, ...]]:
+    project: LoadedProject, chosen: Sequence[Drilled], options: DrillOptions
+) -> tuple[Samples, Samples]:
+    """Returns records for the topics that are read, and those of topics that are looked up."""
     settings, file = project.settings, options.file
     config = broker_config(settings) if file is None else {}
-    return {
+    events = {
         topic.name: sample_of(config, settings, topic, options.records, file).records
-        for topic in topics
+        for topic in topics_read(chosen)
+    }
+    if file is not None:
+        return events, {}
+    looked_up = {topic.name for declared in chosen for topic in topics_looked_up(declared)}
+    return events, {
+        name: newest_records(config, name, _MAX_REFERENCE_RECORDS) for name in sorted(looked_up)
     }
 
 
@@ -187,6 +197,8 @@ class _Drill:
         project, chosen, samples = subject.project, subject.chosen, subject.samples
         self._config = broker_config(project.settings)
         self._apply()
+        for name, records in subject.references.items():
+            send_records(self._config, name, records)
         # So that each partition that has events has one every few seconds.
         most = max(1, int(_CYCLE_SECONDS * options.rate / len(samples)))
         self._events = [

@@ -195,6 +195,13 @@ def topics_read(chosen: Sequence[Pipeline | Worker]) -> list[Topic]:
     return list({topic.name: topic for topic in read if topic.name not in written}.values())
 
 
+def topics_looked_up(declared: Pipeline | Worker) -> list[Topic]:
+    """Returns the topics in which values are looked up."""
+    if isinstance(declared, Worker):
+        return [*declared.references.values()]
+    return [*declared.references]
+
+
 def require_drillable(
     project: LoadedProject,
     chosen: Sequence[Pipeline | Worker],

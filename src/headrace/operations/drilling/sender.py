@@ -7,12 +7,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from headrace.kafka.admin.measuring import SampledRecord
 from headrace.kafka.client.broker_errors import delivery_failure
 from headrace.kafka.client.clients import ClientConfig, producer
+from headrace.kafka.write.record import until_taken
 from headrace.model import TopicPartition
 from headrace.operations.drilling.events import EventName, TopicEvents
 
@@ -80,17 +81,9 @@ class EventSender(threading.Thread):
     def _send(self, sender: Producer, topic: TopicEvents, number: int) -> None:
         record = topic.event(number, time.time())
         answered = self._answered(EventName(topic.number, number))
-        while True:
-            with suppress(BufferError):
-                sender.produce(
-                    topic.topic.name,
-                    record.value,
-                    record.key or None,
-                    partition=record.partition,
-                    on_delivery=answered,
-                )
-                return
-            sender.poll(_POLL_SECONDS)
+        place = (record.partition, answered)
+        key = record.key or None
+        until_taken(sender.produce, sender.poll, (topic.topic.name, record.value, key, *place))
 
     def _answered(self, name: EventName) -> Callable[[KafkaError | None, Message], None]:
         def answer(error: KafkaError | None, message: Message) -> None:
@@ -103,3 +96,25 @@ class EventSender(threading.Thread):
             self.times[partition].append(time.time())
 
         return answer
+
+
+def send_records(config: ClientConfig, topic: str, records: Sequence[SampledRecord]) -> None:
+    """Sends records as they are, to the partitions of their keys.
+
+    Raises:
+        KafkaException: if Kafka does not confirm one.
+    """
+    failures: list[KafkaError] = []
+
+    def answer(error: KafkaError | None, message: Message) -> None:
+        if (cause := delivery_failure(error, message)) is not None:
+            failures.append(cause)
+
+    sender = producer(config)
+    for record in records:
+        place = (-1, answer, None, 0, list(record.headers))
+        until_taken(sender.produce, sender.poll, (topic, record.value, record.key, *place))
+    while sender.flush(_POLL_SECONDS):  # in steps, so that Ctrl-C takes effect
+        continue
+    if failures:
+        raise KafkaException(failures[0])
