@@ -18,7 +18,7 @@ from headrace.kafka.client.broker_errors import Meaning, meaning
 from headrace.kafka.client.clients import ClientConfig, consumer, reader_tuning
 from headrace.kafka.client.lost_brokers import BrokersLostError, IdleCheck
 from headrace.kafka.read.cluster import KafkaCluster
-from headrace.kafka.read.log_cuts import Seen, cut_offset, epoch_of
+from headrace.kafka.read.log_cuts import Seen, cut_offset, epoch_of, find_cuts
 from headrace.kafka.read.open_transactions import OPEN_TRANSACTION_SECONDS
 from headrace.kafka.table.topic_table import TableFollower
 from headrace.kafka.write.transactions import TransactionFencedError, TransactionUnsettledError
@@ -326,6 +326,10 @@ class AggregatorInstance:
                 self._owned[place.partition].stage(place.topic).skip_to(offset)
             case Meaning.NO_RECORD:
                 stage = self._owned[place.partition].stage(place.topic)
+                # A leader that was behind answers so, too, until its log is as long again.
+                cuts = find_cuts(self._config, place.topic, {place.partition: stage.seen})
+                for cut in cuts.values():
+                    raise truncated_error(self._queries, place, cut)
                 raise deleted_error(self._queries, place, stage.offset)
             case Meaning.TRUNCATED:
                 raise truncated_error(self._queries, place, cut_offset(error) or 0)

@@ -14,6 +14,7 @@ from headrace.errors import (
     MatchedRecordsDeletedError,
     QueryTopicTruncatedError,
 )
+from headrace.kafka.read.log_cuts import Seen
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.windows.instance import instance as instance_module
 from headrace.queries.windows.instance.instance import AggregatorInstance, InstanceTiming
@@ -120,7 +121,10 @@ def test_an_instance_continues_as_soon_as_queries_are_read_and_it_has_a_lease(mo
 def take_deleted(topic):
     """An instance is told that the next record of a topic is deleted."""
     instance = AggregatorInstance({}, StandingQueries("ads"), {}, AT_ONCE)
-    stages = {"ads.matched": SimpleNamespace(offset=70), "ads.ended": SimpleNamespace(offset=9)}
+    stages = {
+        "ads.matched": SimpleNamespace(offset=70, seen=Seen(70)),
+        "ads.ended": SimpleNamespace(offset=9, seen=Seen(9)),
+    }
     instance._owned[3] = SimpleNamespace(
         stage=stages.get,
         aggregator=SimpleNamespace(faulty={}, late={}, event_us={}, windows=0),
@@ -137,6 +141,16 @@ def test_matched_records_that_are_deleted_before_they_are_taken_are_not_skipped(
         take()
     assert (raised.value.partition, raised.value.offset) == ("ads.matched[3]", 70)
     assert raised.value.snapshots == "ads.snapshots[3]"
+
+
+@pytest.mark.parametrize("topic", ["ads.matched", "ads.ended"])
+def test_a_log_that_is_shorter_than_what_was_taken_was_truncated(monkeypatch, topic):
+    """Its leader was behind: it answers as after a deletion, until the log is as long again."""
+    monkeypatch.setattr(instance_module, "find_cuts", lambda *_: {3: 5})
+    _, take = take_deleted(topic)
+    with pytest.raises(QueryTopicTruncatedError) as raised:
+        take()
+    assert raised.value.cut_offset == 5
 
 
 @pytest.mark.parametrize("topic", ["ads.matched", "ads.ended"])
