@@ -82,6 +82,7 @@ from .sinks.lake.iceberg.declaration import Iceberg
 from .sinks.lake.layout import UnsafeValues
 from .sinks.opensearch.declaration import OpenSearch
 from .sinks.postgres.declaration import Postgres
+from .sinks.postgres.servers.by_server import ByServer
 from .sinks.postgres.stats.declaration import Stats
 from .sinks.postgres.stats.measures import Count, Distinct, Sum
 from .sinks.profiles.declaration import Profiles
@@ -124,6 +125,7 @@ __all__ = [
     "ByField",
     "ByHash",
     "ByKey",
+    "ByServer",
     "ByShard",
     "CommitRejection",
     "CommitResult",

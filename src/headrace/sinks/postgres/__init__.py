@@ -41,6 +41,9 @@ Guarantees:
   it first records that in ``headrace.tables``; one with another declaration is refused.
 - A table that was recreated since a pipeline wrote to it is refused: its rows are lost.
 
+With ``server=ByServer(...)`` rows are at several servers, each in a transaction of its own
+(:mod:`headrace.sinks.postgres.servers`).
+
 What it does not do: make tables, or keep an order between rows that are appended. A
 task or driver that dies leaves staging tables in the schema ``headrace``; the pipeline's next start
 drops them. The role needs ``CREATE`` on the database where that schema is not there yet.

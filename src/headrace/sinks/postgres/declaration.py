@@ -19,13 +19,15 @@ from headrace.sinks.api import (
     SinkContext,
     SinkDriver,
     Snapshot,
+    Transaction,
     on_null_faults,
 )
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS
+from headrace.sinks.postgres.servers.by_server import ByServer
 from headrace.sinks.postgres.servers.names import (
     URL,
     name_faults,
-    same_server,
+    same_servers,
     server_faults,
     target_at,
 )
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
 
     from headrace.metrics import Metric
     from headrace.settings import Secret
-    from headrace.sinks.postgres.recorded_table import TableDeclaration
+    from headrace.sinks.postgres.connection import Connection
+    from headrace.sinks.postgres.recorded_table import RecordedTable, TableDeclaration
+    from headrace.sinks.postgres.servers.driver import BatchRecord
     from headrace.sinks.postgres.target import TargetSpec
 
 DEFAULT_SCHEMA = "public"
@@ -58,7 +62,7 @@ class Postgres(Sink, Recountable, Reprocessable):
         on_null: what a record without a value does. DELETE is for UPSERT without ``newest_by``: it
             deletes the row whose ``key`` is the record's.
         server: name of the server that has the table, of a table such as ``[sinks.postgres.eu]`` in
-            headrace.toml. None: the one of ``[sinks.postgres]`` itself.
+            headrace.toml; or which of several has a row. None: the one of ``[sinks.postgres]``.
     """
 
     table: str
@@ -67,7 +71,7 @@ class Postgres(Sink, Recountable, Reprocessable):
     newest_by: str | None = None
     unique: Unique | None = None
     on_null: OnNull = OnNull.LEAVE_OUT
-    server: str | None = None
+    server: str | ByServer | None = None
 
     kind: ClassVar[str] = "postgres"
     extra: ClassVar[str] = "postgres"
@@ -83,7 +87,7 @@ class Postgres(Sink, Recountable, Reprocessable):
     @property
     def label(self) -> str:
         """Kind and target, and the server where it is named: ``postgres clicks at eu``."""
-        return target_at(self.server, f"{self.kind} {self.target}")
+        return target_at(self._server_name, f"{self.kind} {self.target}")
 
     @property
     def needed_settings(self) -> tuple[str, ...]:
@@ -92,7 +96,7 @@ class Postgres(Sink, Recountable, Reprocessable):
 
     def settings_faults(self, settings: Mapping[str, Secret]) -> Iterator[Fault]:
         """Yields a fault where the server is not in headrace.toml, or one there has other keys."""
-        yield from server_faults("Postgres.server", self.server, settings)
+        yield from server_faults("Postgres.server", self._servers, settings)
 
     def resolved_target(self, settings: Mapping[str, Secret]) -> str:
         """Returns the name of the table with its schema: by default ``public``, as in PostgreSQL.
@@ -101,7 +105,16 @@ class Postgres(Sink, Recountable, Reprocessable):
         without a connection. Two names of one address are one server.
         """
         table = self.table if "." in self.table else f"{DEFAULT_SCHEMA}.{self.table}"
-        return target_at(same_server(settings, self.server), table)
+        return target_at(same_servers(settings, self._servers), table)
+
+    @property
+    def _servers(self) -> tuple[str | None, ...]:
+        """Names of all servers; None: the one without a name."""
+        return self.server.names if isinstance(self.server, ByServer) else (self.server,)
+
+    @property
+    def _server_name(self) -> str | None:
+        return ", ".join(self.server.names) if isinstance(self.server, ByServer) else self.server
 
     @property
     def keeps_last_read(self) -> bool:
@@ -117,7 +130,8 @@ class Postgres(Sink, Recountable, Reprocessable):
         """Yields everything wrong with the declaration."""
         if not is_a(self.table, str) or not self.table.strip("."):
             yield Fault(f"Postgres.table is {self.table!r}", "a table, or schema.table")
-        yield from name_faults("Postgres.server", self.server)
+        if not isinstance(self.server, ByServer):
+            yield from name_faults("Postgres.server", self.server)
         if not is_a(self.mode, WriteMode):
             yield Fault(f"Postgres.mode is {self.mode!r}", "WriteMode.APPEND, .UPSERT or .ADD")
         elif not is_a(self.key, tuple | list) or not all(is_a(name, str) for name in self.key):
@@ -134,6 +148,7 @@ class Postgres(Sink, Recountable, Reprocessable):
             yield from self._unique_faults(rows.columns) if self.unique is not None else ()
             yield from self._order_faults(rows.ordered_by)
             yield from self._on_null_faults(rows)
+            yield from self._sharding_faults(rows.columns)
             yield from self._column_faults(rows.columns) if rows.columns is not None else ()
 
     def _unique_faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
@@ -165,6 +180,16 @@ class Postgres(Sink, Recountable, Reprocessable):
             return
         yield from on_null_faults("Postgres", self.on_null, "".join(self.key[:1]), rows)
 
+    def _sharding_faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
+        """Yields what is wrong with several servers; the rows of a key must be at one of them."""
+        if not isinstance(self.server, ByServer):
+            return
+        yield from self.server.faults(columns)
+        key = self.key if self.unique is None else tuple(self.unique.by)
+        if key and self.server.field not in key:
+            message = f"Postgres.server divides by {self.server.field!r}, which is not in the key"
+            yield Fault(message, f"the column in the key, here and in the unique index: {key!r}")
+
     def _column_faults(self, columns: Mapping[str, FieldType]) -> Iterator[Fault]:
         """Yields a fault for each column that is missing, or can't be added."""
         named = self.key if self.newest_by is None else (*self.key, self.newest_by)
@@ -189,12 +214,15 @@ class Postgres(Sink, Recountable, Reprocessable):
         """
         from headrace.sinks.postgres.connection import connect, translated_errors
         from headrace.sinks.postgres.recorded_table import check_declaration, find_recorded
+        from headrace.sinks.postgres.servers.address import at_server, url_of
         from headrace.sinks.postgres.target import check_table
 
-        with translated_errors(), connect(self._url(context)) as connection:
-            check_table(connection, self._spec(context, schema))
-            table = find_recorded(connection, self.table)
-            check_declaration(connection, table, self._declaration(context.pipeline, schema))
+        for server in self._servers:
+            url = url_of(context.settings, server)
+            with at_server(server), translated_errors(), connect(url) as connection:
+                check_table(connection, self._spec(context, schema))
+                table = find_recorded(connection, self.table)
+                check_declaration(connection, table, self._declaration(context.pipeline, schema))
         return ()
 
     def _declaration(self, pipeline: str, schema: pa.Schema) -> TableDeclaration:
@@ -236,6 +264,8 @@ class Postgres(Sink, Recountable, Reprocessable):
         if (self.mode, self.key) != (other.mode, other.key):
             modes = f"{self.mode} here and by {other.mode}"
             yield Fault(f"table {self.table!r} is written by {modes}")
+        elif self.server != other.server and ByServer in (type(self.server), type(other.server)):
+            yield self._differs("server", self.server, other.server)
         elif self.newest_by != other.newest_by:
             yield self._differs("newest_by", self.newest_by, other.newest_by)
         elif self.unique != other.unique:
@@ -245,37 +275,40 @@ class Postgres(Sink, Recountable, Reprocessable):
         here, beside = (with_or_without(attribute, value) for value in (own, others))
         return Fault(f"table {self.table!r} is declared {here} here and {beside}")
 
-    def _url(self, context: SinkContext) -> Secret:
-        from headrace.sinks.postgres.servers.address import url_of
-
-        return url_of(context.settings, self.server)
-
     def position_store(self, context: SinkContext) -> PositionStore:
-        """Returns the table ``headrace.positions`` of the database."""
+        """Returns the table ``headrace.positions`` of the database, or of all of them."""
         from headrace.sinks.postgres.positions import PostgresPositions
+        from headrace.sinks.postgres.servers.address import url_of
+        from headrace.sinks.postgres.servers.positions import ServersPositions
+        from headrace.sinks.postgres.servers.records import ServerRecords
 
-        return PostgresPositions(self._url(context), self.table)
+        if isinstance(self.server, ByServer):
+            records = ServerRecords(context.settings, self.table, context.pipeline)
+            return ServersPositions(records, self.server.names)
+        return PostgresPositions(url_of(context.settings, self.server), self.table)
 
     def snapshot(self, context: SinkContext) -> Snapshot | None:
         """Returns the table's rows of APPEND, each of which is one that was written.
 
-        Returns None for UPSERT and ADD, whose rows are what several have made of them.
+        Returns None for UPSERT and ADD, whose rows are what several have made of them, and for
+        several servers, whose rows are not of one moment.
 
         Raises:
             ExtraMissingError: if psycopg is not installed.
             SinkUnavailableError: if the server does not answer.
             TableMismatchError: if the table was recreated since a pipeline wrote to it.
         """
-        if not self.tells_rows_apart:
+        if isinstance(self.server, ByServer) or not self.tells_rows_apart:
             return None
+        from headrace.sinks.postgres.servers.address import url_of
         from headrace.sinks.postgres.snapshot import postgres_snapshot
 
-        return postgres_snapshot(self._url(context), self.table)
+        return postgres_snapshot(url_of(context.settings, self.server), self.table)
 
     @property
     def tells_rows_apart(self) -> bool:
-        """Returns whether the mode is APPEND."""
-        return self.mode is WriteMode.APPEND
+        """Returns whether the mode is APPEND, at one server."""
+        return self.mode is WriteMode.APPEND and not isinstance(self.server, ByServer)
 
     def reprocessing_fault(
         self,
@@ -283,6 +316,9 @@ class Postgres(Sink, Recountable, Reprocessable):
         event_id: str | None,  # noqa: ARG002
     ) -> Fault | None:
         """Returns None for an upsert by ``newest_by``; any other write changes existing rows."""
+        if isinstance(self.server, ByServer):
+            remedy = "a pipeline for each server, with a step that keeps the rows of that server"
+            return Fault("Postgres with several servers takes no rows of a range again", remedy)
         match self.mode:
             case WriteMode.APPEND:
                 remedy = "mode=WriteMode.UPSERT with key and newest_by, on a table that has a key"
@@ -304,8 +340,7 @@ class Postgres(Sink, Recountable, Reprocessable):
         """Opens the table under a name of its own: staging tables of the pipeline stay."""
         # Rows of newer code take the place of those that older code has made of the same events.
         spec = replace(self._spec(context, schema), refuses_ties=False)
-        declaration = self._declaration(context.pipeline, schema)
-        return self._opened(f"{context.pipeline} reprocess", context, spec, declaration)
+        return self._opened(f"{context.pipeline} reprocess", context, schema, spec)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Looks at the table, and drops staging tables that earlier starts left.
@@ -316,16 +351,34 @@ class Postgres(Sink, Recountable, Reprocessable):
             SinkError: if the role lacks a right.
             SinkUnavailableError: if the server does not answer.
         """
-        declaration = self._declaration(context.pipeline, schema)
-        spec = self._spec(context, schema)
-        return self._opened(context.pipeline, context, spec, declaration)
+        return self._opened(context.pipeline, context, schema, self._spec(context, schema))
 
     def _opened(
-        self, owner: str, context: SinkContext, spec: TargetSpec, declaration: TableDeclaration
+        self, owner: str, context: SinkContext, schema: pa.Schema, spec: TargetSpec
     ) -> SinkDriver:
         from headrace.sinks.postgres.driver import PostgresDriver
+        from headrace.sinks.postgres.positions import record
+        from headrace.sinks.postgres.servers.address import url_of
+        from headrace.sinks.postgres.servers.driver import BatchRecord, leave_servers, open_servers
+        from headrace.sinks.postgres.servers.records import ServerRecords, refuse_other_sharding
 
-        return PostgresDriver(self._url(context), owner, spec, declaration)
+        declaration = self._declaration(context.pipeline, schema)
+        records = ServerRecords(context.settings, self.table, context.pipeline)
+        sharding = self.server.number if isinstance(self.server, ByServer) else 0
+
+        def open_at(server: str | None, batch: BatchRecord) -> SinkDriver:
+            def beside(connection: Connection, table: RecordedTable, _: Transaction) -> None:
+                refuse_other_sharding(connection, table, context.pipeline, sharding)
+                record(connection, table, batch.versions)
+
+            url = url_of(context.settings, server)
+            return PostgresDriver(url, owner, spec, declaration, beside)
+
+        if isinstance(self.server, ByServer):
+            return open_servers(self.server, records, schema, open_at)
+        driver = open_at(self.server, BatchRecord())
+        leave_servers(self.server, records)
+        return driver
 
 
 def _columns(schema: pa.Schema) -> tuple[str, ...]:

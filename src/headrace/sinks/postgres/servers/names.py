@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.model.fault import Fault
@@ -39,6 +39,12 @@ def same_server(settings: Mapping[str, Secret], server: str | None) -> str | Non
     return next(name for name, url in addresses.items() if url.reveal() == own.reveal())
 
 
+def same_servers(settings: Mapping[str, Secret], servers: Iterable[str | None]) -> str | None:
+    """Returns by which names some servers are compared; None: the one without a name alone."""
+    names = {same_server(settings, server) or "" for server in servers}
+    return ", ".join(sorted(names)) or None
+
+
 def target_at(server: str | None, target: str) -> str:
     """Returns a table with the name of its server, where it has one."""
     return target if server is None else f"{target} at {server}"
@@ -51,13 +57,13 @@ def name_faults(attribute: str, server: object) -> Iterator[Fault]:
 
 
 def server_faults(
-    attribute: str, server: str | None, settings: Mapping[str, Secret]
+    attribute: str, servers: Iterable[str | None], settings: Mapping[str, Secret]
 ) -> Iterator[Fault]:
     """Yields what is wrong with the tables of servers, also where a named one is not there.
 
     Args:
         attribute: that names the server, for messages.
-        server: as it is declared; None: the one without a name.
+        servers: as they are declared; None: the one without a name.
         settings: of ``[sinks.postgres]``.
     """
     for key in sorted(settings):
@@ -65,7 +71,8 @@ def server_faults(
         if table and name != URL:
             yield Fault(f"sinks.postgres.{key} is no setting", f"sinks.postgres.{url_key(table)}")
     names = server_names(settings)
-    if server is not None and server not in names:
-        known = f"one of {', '.join(names)}" if names else "none is named"
-        message = f"{attribute} is {server!r}, and there is no [sinks.postgres.{server}]"
-        yield Fault(message, f'{known}; or [sinks.postgres.{server}] {URL} = "..."')
+    known = f"one of {', '.join(names)}" if names else "none is named"
+    for server in servers:
+        if server is not None and server not in names:
+            message = f"{attribute} is {server!r}, and there is no [sinks.postgres.{server}]"
+            yield Fault(message, f'{known}; or [sinks.postgres.{server}] {URL} = "..."')

@@ -118,7 +118,7 @@ class Stats(Sink, CountsEvents):
 
     def settings_faults(self, settings: Mapping[str, Secret]) -> Iterator[Fault]:
         """Yields a fault where the server is not in headrace.toml, or one there has other keys."""
-        yield from server_faults("Stats.server", self.server, settings)
+        yield from server_faults("Stats.server", (self.server,), settings)
 
     def resolved_target(self, settings: Mapping[str, Secret]) -> str:
         """Returns the name of the table with its schema, as :class:`Postgres` has it."""
