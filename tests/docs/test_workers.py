@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ _PAGE = "docs/workers.md"
 
 @pytest.fixture
 def shown(blocks: Callable[[str], list]) -> list[str]:
-    """The Python blocks: project, lifespan, references, state, task, pool, program, metrics."""
+    """The Python blocks, in their order: see where each is used."""
     return [one.text for one in blocks("python") if one.page == _PAGE]
 
 
@@ -63,8 +64,8 @@ def loaded(
 def project(shown: list[str], broker, loaded: Callable[[str, str], LoadedProject]) -> LoadedProject:
     """The first block, and its program beside it."""
     project = loaded("flow", shown[0])
-    program = shown[6].replace("localhost:9092", broker.bootstrap_servers)
-    assert program != shown[6]
+    program = shown[7].replace("localhost:9092", broker.bootstrap_servers)
+    assert program != shown[7]
     (project.settings.root / "program.py").write_text(program)
     return project
 
@@ -94,13 +95,13 @@ def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
 
 def test_the_task_of_the_page_is_a_task(project: LoadedProject, shown: list[str]) -> None:
     names = {"clicks": project.topics["clicks"], "connect": None}
-    exec(shown[4], names)
+    exec(shown[5], names)
     assert names["worker"].task().process
 
 
 def test_the_functions_with_a_lifespan_of_the_page_are_workers(shown: list[str]) -> None:
     names: dict[str, Any] = {}
-    for block in (shown[0], shown[1], shown[5]):
+    for block in (shown[0], shown[1], shown[6]):
         exec(block, names)
     for name in ("look_up", "rank"):
         assert list(worker_faults(names[name])) == []
@@ -154,6 +155,17 @@ def test_the_worker_with_state_of_the_page_counts_visits(visits: LoadedProject) 
     ]
 
 
+def test_the_worker_with_timers_of_the_page_closes_sessions(shown: list[str]) -> None:
+    names: dict[str, Any] = {}
+    exec(shown[4], names)
+    assert list(worker_faults(names["session"])) == []
+    with WorkerBench(names["session"]) as bench:
+        bench.feed(b"/", b"/prices", key="ann")
+        bench.advance(timedelta(minutes=30))
+        bench.feed(b"/", key="bob")
+    assert [(record.key, record.value) for record in bench.sent] == [(b"ann", b"2")]
+
+
 def test_apply_makes_the_topic_of_the_state_and_adds_no_partitions(visits: LoadedProject) -> None:
     made = {change.topic: change for change in apply_plan(visits).changes}
     state = made["headrace.count.state"]
@@ -174,7 +186,7 @@ def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
     apply_plan(project)
     [port] = free_ports(1)
     names: dict[str, Callable] = {}
-    exec(shown[7].replace("9400", str(port)), names)
+    exec(shown[8].replace("9400", str(port)), names)
     instance = WorkerInstance(project.declared(Worker)["enrich"], client)
 
     def running() -> bool:

@@ -3,8 +3,8 @@
 import asyncio
 import json
 from collections import defaultdict
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.contracts.worker_state import StateContract, counting
@@ -96,12 +96,16 @@ class TestStateOnKafka(StateContract):
     """The contract of workers with a state, on a real broker; each feed is of another instance."""
 
 
-def run_until_committed(bench, worker, offsets):
+def run_until(bench, worker, condition):
     async def run():
         async with running(bench.instance(worker)):
-            await until_brokers_say(lambda: bench.committed(worker) == offsets)
+            await until_brokers_say(condition)
 
     drill(run())
+
+
+def run_until_committed(bench, worker, offsets):
+    run_until(bench, worker, lambda: bench.committed(worker) == offsets)
 
 
 def until_failed(bench, worker):
@@ -218,26 +222,54 @@ def test_a_state_that_is_not_that_of_the_offsets_is_refused(bench, change, reaso
     assert bench.counts() == {b"0": [1, 2, 3, 4, 5], b"1": [1, 2, 3, 4, 5]}
 
 
+def send_at(bench, key, *seconds):
+    """Sends records with timestamps of so many seconds after a start."""
+    sender = connected_producer(bench.client)
+    for second in seconds:
+        record = {"key": key, "value": b"v", "timestamp": START_MS + second * 1000}
+        sender.produce(bench.topic.name, **record)
+    assert sender.flush(FLUSH_SECONDS) == 0
+
+
 def test_values_expire_by_the_timestamps_of_records_and_leave_the_topic(bench):
     counter = bench.worker(counting(bench), state_ttl=timedelta(seconds=10))
 
-    def send(key, *seconds):
-        sender = connected_producer(bench.client)
-        for second in seconds:
-            record = {"key": key, "value": b"v", "timestamp": START_MS + second * 1000}
-            sender.produce(bench.topic.name, **record)
-        sender.flush()
-
-    send(b"ann", 1, 2)
-    send(b"bob", 5)
+    send_at(bench, b"ann", 1, 2)
+    send_at(bench, b"bob", 5)
     run_until_committed(bench, counter, {0: 3})
     # Another instance: each value has the time of the record that set it, not that of the restart.
-    send(b"bob", 11, 12)
+    send_at(bench, b"bob", 11, 12)
     run_until_committed(bench, counter, {0: 5})
     assert bench.stored(counter) == {b"bob": b"3"}
-    send(b"ann", 12)
+    send_at(bench, b"ann", 12)
     run_until_committed(bench, counter, {0: 6})
     assert bench.counts() == {b"ann": [1, 2, 1], b"bob": [1, 2, 3]}
+
+
+def test_timers_are_called_once_by_whichever_instance_reads_their_time(bench):
+    class Session(WorkerTask):
+        async def process(self, record):
+            self.state.set(self.state.get(0) + 1)
+            self.timers.clear()
+            seen = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
+            self.timers.set(seen + timedelta(seconds=10))
+
+        async def on_timer(self, timer):
+            self.send(bench.output, b"%d" % self.state.get(), key=timer.key)
+            self.state.delete()
+
+    sessions = bench.worker(Session, partitioner=KeyHash(4))
+    send_at(bench, b"ann", 1, 2)
+    send_at(bench, b"bob", 5)
+    run_until_committed(bench, sessions, {0: 3})
+    assert bench.counts() == {}
+    send_at(bench, b"bob", 13)
+    run_until_committed(bench, replace(sessions, partitioner=KeyHash(3)), {0: 4})
+    send_at(bench, b"ann", 40)
+    # The timer of bob is called after the offset that made it due was committed, or with it.
+    run_until(bench, sessions, lambda: len(bench.counts()) == 2)
+    assert bench.counts() == {b"ann": [2], b"bob": [2]}
+    assert bench.stored(sessions) == {b"ann": b"1"}
 
 
 def test_a_reset_deletes_the_state_and_builds_it_again(bench, tmp_path):

@@ -294,7 +294,8 @@ class BenchInstance:
         self._deliver(content, self._clock())
 
     def _fed_of(self, record: WorkerRecord) -> FedRecord:
-        return self._fed[_position(record)]
+        # Timers are not fed.
+        return self._fed.setdefault(_position(record), FedRecord(record))
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:

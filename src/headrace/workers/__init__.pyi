@@ -15,6 +15,7 @@ from .tasks.task import (
     WorkerSubpartition,
     WorkerTask,
 )
+from .tasks.timers import KeyTimers, Timer
 
 __all__ = [
     "BatchWorkerTask",
@@ -22,6 +23,7 @@ __all__ = [
     "InvalidRecordError",
     "KeyHash",
     "KeyState",
+    "KeyTimers",
     "OneToOne",
     "RecordStatusObserver",
     "References",
@@ -31,6 +33,7 @@ __all__ = [
     "Send",
     "Skip",
     "Stop",
+    "Timer",
     "Worker",
     "WorkerInstance",
     "WorkerPartitioner",

@@ -189,6 +189,7 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     state: Any = Worker.state,
     state_bytes: int = Worker.state_bytes,
     state_ttl: timedelta | None = Worker.state_ttl,
+    on_timer: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[Arguments, Result]], FunctionWorker[Arguments, Result]]:
     """Makes a function a worker. The function can still be called.
 
@@ -205,13 +206,15 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     failure policy as an invalid one. ``record`` is the :class:`WorkerRecord`, ``send`` writes to
     Kafka, ``observer`` ends the record, ``shared`` is what ``lifespan`` gives. Names of
     ``references`` are :class:`References`. Where the worker declares it, ``state`` is the
-    :class:`KeyState` of the record's key.
+    :class:`KeyState` of the record's key, and ``timers`` its :class:`KeyTimers`.
 
     Args:
         topic: a topic, or several.
         subpartitions: lanes of each partition; records of one key stay in order. Short for
             ``partitioner=KeyHash(subpartitions)``.
         name: of the worker; the function's, with hyphens, by default.
+        on_timer: called with each :class:`Timer` that is due, in place of a record; takes the timer
+            first, and of the above ``state``, ``timers``, ``send``, ``shared`` and references.
         partitioner: as of :class:`Worker`, which describes all further arguments.
     """
 
@@ -222,7 +225,11 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
             name or function.__name__.replace("_", "-"),
             topic,
             FunctionFactory(
-                function, topics, references=_names(references), has_state=state is not None
+                function,
+                topics,
+                references=_names(references),
+                has_state=state is not None,
+                on_timer=on_timer,
             ),
             partitioner=by_key if partitioner is None else partitioner,
             on_failure=on_failure,

@@ -256,7 +256,7 @@ def test_the_decorator_has_the_defaults_of_a_worker():
     declared = {field.name: field for field in dataclasses.fields(Worker)}
     parameters = inspect.signature(worker).parameters
     others = {"task", "batch_records", "lookups", "spread_topics", "event_topics"}
-    assert declared.keys() - others == parameters.keys() - {"subpartitions"}
+    assert declared.keys() - others == parameters.keys() - {"subpartitions", "on_timer"}
     made = worker(topic=RAW)(lambda record: None)
     plain = Worker(made.name, RAW, made.task)
     for name in declared:
@@ -278,6 +278,7 @@ def test_a_factory_is_pickled_without_what_it_made():
     assert copy.__dict__.keys() == {
         "function",
         "has_state",
+        "on_timer",
         "topics",
         "schemas",
         "protobuf",

@@ -19,6 +19,7 @@ from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.state.changelog import StoredValues, read_state
+from headrace.workers.state.timers import decoded_times
 from headrace.workers.state.topic_check import check_partitions
 from headrace.workers.tasks.state import StateForm
 
@@ -126,6 +127,11 @@ class StateRestores:
                 self._form.decode(value)
             except msgspec.DecodeError as error:
                 return f"the value of key {key!r} can't be read as the declared type: {error}"
+        for key, times in stored.timers.items():
+            try:
+                decoded_times(times)
+            except msgspec.DecodeError as error:
+                return f"the timers of key {key!r} can't be read: {error}"
         return ""
 
     def _use(self, assigned: AssignedPartition, stored: StoredValues) -> None:
@@ -144,7 +150,7 @@ class StateRestores:
 def _fault(stored: StoredValues, start: StartPosition) -> str:
     """Returns why what is stored is not the state at ``start``; empty: it is."""
     position = stored.position
-    if position is None and stored.values:
+    if position is None and stored.keys:
         return "it has values, and does not say at which offset"
     if position is None:
         # Only what instances commit has metadata: not a start at the end, and no reset.

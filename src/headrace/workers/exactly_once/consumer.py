@@ -283,9 +283,12 @@ class ExactlyOnceConsumer(GroupConsumer):
         held = assigned.commit_held(max_bytes, self._assignments.metadata_bytes)
         if held is None or assigned.state is None:
             return None if held is None else _Part(assigned, *held)
+        commit, cut = held
+        if cut.end is not None and assigned.state.timers.times:
+            return _Part(assigned, commit, cut)  # the rest may have what a timer has set
         # Little of a transaction, so that values that are over hold up no sends.
-        over = assigned.state.over(held[0].offset, max_bytes // _SHARE_OF_EXPIRY)
-        return _Part(assigned, *held, over)
+        over = assigned.state.over(commit.offset, max_bytes // _SHARE_OF_EXPIRY)
+        return _Part(assigned, commit, cut, over)
 
     def _note_committable(self, assigned: AssignedPartition, *, is_committable: bool) -> None:
         """Reads no further of a partition while a commit can't say what is done of it."""
@@ -303,6 +306,7 @@ class ExactlyOnceConsumer(GroupConsumer):
                 self._assignments.metadata_bytes,
             )
         self._assignments.backpressure.set_uncommittable(assigned, is_now=not is_committable)
+        assigned.check_timers()
 
     async def _write(self, parts: list[_Part], member: Any) -> None:
         """Writes a transaction. What was not committed is in the next one, or in later ones.

@@ -107,7 +107,14 @@ class AssignedPartition:
         self.times.read(record.offset, record.record.timestamp_ms)
         if self.state is not None:
             self.state.read(record.offset, record.record.timestamp_ms)
+            self.check_timers()
         return self._offsets.consume(record.offset)
+
+    def check_timers(self) -> None:
+        """Wakes the lanes that have a timer whose time has come."""
+        if self.state is not None:
+            for index in self.state.due_lanes():
+                self.lanes[index].check_timers()
 
     def put(self, record: ConsumedRecord) -> tuple[Lane, int]:
         """Puts a record into its lane; returns which one, and what the record weighs there.

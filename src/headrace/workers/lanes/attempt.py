@@ -15,6 +15,7 @@ from headrace.kafka.write.record import ProducerRecord
 from headrace.runtime.error_text import is_error
 from headrace.workers.lanes.held import NOTHING, CallSends
 from headrace.workers.tasks.record import ConsumedRecord
+from headrace.workers.tasks.timers import TimerRecord
 
 Report: TypeAlias = Callable[["RecordAttempt", BaseException | None], None]
 
@@ -196,6 +197,11 @@ class RecordAttempt(Call):
         self.outcome: Call | None = None
         self.is_given_up = self._ended = False
         self._report = self._on_report = on_report
+
+    @property
+    def is_timer(self) -> bool:
+        """Whether it is an attempt at a timer, not at a record."""
+        return isinstance(self.record, TimerRecord)
 
     def on_success(self) -> None:
         """Reports that the record is done.

@@ -53,7 +53,7 @@ class BatchLane(Lane):
         if error is None:
             for ended in batch:
                 self._finish(ended)
-        elif self._still_runs_on_thread(error):
+        elif self._still_runs_on_thread(attempt, error):
             raise error
         else:
             # Reset: what the batch sent, and its deadline, are not of a record that is tried alone.

@@ -14,6 +14,7 @@ from headrace.workers.lanes.attempt import CURRENT
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.tasks.function_task import FunctionTask
 from headrace.workers.tasks.task import BatchWorkerTask, WorkerRecord, WorkerTask, arrow_batch
+from headrace.workers.tasks.timers import TimerRecord
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -27,19 +28,23 @@ class BoundTask:
     Attributes:
         accept: ``None`` for a task that accepts everything.
         process: of one record, and an observer where ``is_observed``.
+        on_timer: of a timer in place of a record.
         process_batch: of an Arrow batch; ``None`` for a task that takes records.
         is_observed: ``process`` takes an observer, which ends the record.
         is_interruptible: cancelling ``process`` ends it; a thread continues.
+        is_timer_interruptible: cancelling ``on_timer`` ends it.
     """
 
     init: Call
     accept: Callable[[WorkerRecord], bool] | None
     process: Call
     process_batch: Call | None
+    on_timer: Call
     punctuate: Call
     close: Call
     is_observed: bool
     is_interruptible: bool
+    is_timer_interruptible: bool
 
 
 def bind(task: WorkerTask, threads: TaskThreads) -> BoundTask:
@@ -63,11 +68,20 @@ def bind(task: WorkerTask, threads: TaskThreads) -> BoundTask:
         accept=task.accept if overrides else None,
         process=process,
         process_batch=batch,
+        on_timer=_of_timer(call(task.on_timer)),
         punctuate=call(task.punctuate),
         close=call(task.close),
         is_observed=batch is None and len(inspect.signature(task.process).parameters) > 1,
         is_interruptible=inspect.iscoroutinefunction(method),
+        is_timer_interruptible=inspect.iscoroutinefunction(task.on_timer),
     )
+
+
+def _of_timer(on_timer: Call) -> Call:
+    async def call(record: TimerRecord) -> None:
+        await on_timer(record.timer)
+
+    return call
 
 
 async def _nothing(*_: Any) -> None:

@@ -54,6 +54,7 @@ from headrace.workers.states import ACTIVE_STATES, LANE, LaneState
 from headrace.workers.tasks.policy import Retry, retry_delay
 from headrace.workers.tasks.record import ConsumedRecord
 from headrace.workers.tasks.task import WorkerSubpartition
+from headrace.workers.tasks.timers import TimerRecord
 
 _LOG = logging.getLogger("headrace.workers")
 _YIELD_EVERY_STEPS = 32
@@ -69,6 +70,9 @@ class Lane:
         subpartition: whose records these are.
         bytes: of the records that wait or are in process.
         state: see :class:`LaneState`.
+        has_room: whether what a timer sends can be held: no record that was read bounds that.
+        due_timer: returns a timer that comes before the record of an offset, or, without one, is
+            due by now; ``None``: the worker keeps no state.
         on_own_call: called when ``init``, ``punctuate`` or ``close`` has ended without an error.
         max_unconfirmed: records whose sends are not confirmed: bounds memory, and what a restart
             repeats.
@@ -96,6 +100,8 @@ class Lane:
         self._lost: Call | None = None
         self._paused = self._is_cut_off = False
         self.on_own_call: Callable[[Call], None] | None = None
+        self.has_room: Callable[[], bool] = lambda: True
+        self.due_timer: Callable[[int | None], TimerRecord | None] | None = None
         self._steps = 0
         self._draining = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -139,6 +145,10 @@ class Lane:
         """Checks again whether the first record is due and accepted."""
         if self.state is LaneState.BLOCKED:
             self._wake()
+
+    def check_timers(self) -> None:
+        """Looks whether a timer is due."""
+        self._wake()
 
     def pause(self, *, paused: bool) -> None:
         """Starts no record while it is paused; records in process end."""
@@ -236,16 +246,36 @@ class Lane:
             await asyncio.sleep(0)
 
     def _next(self) -> RecordAttempt | None:
-        if self._paused or not self._queue or len(self._unconfirmed) >= self.max_unconfirmed:
+        if self._paused or len(self._unconfirmed) >= self.max_unconfirmed:
+            return None
+        if self.due_timer is not None and (timer := self._next_timer(self.due_timer)) is not None:
+            # No record overtakes it meanwhile.
+            return timer if self.has_room() else None
+        if not self._queue:
             return None
         # The record stays in the queue until its turn: a revoked lane has started none of it.
         attempt = self._queue[0]
-        if (attempt.due_ms or self._task.accept is not None) and not self._accepts(attempt):
+        is_waiting = attempt.due_ms or self._task.accept is not None
+        if is_waiting and not attempt.is_timer and not self._accepts(attempt):
             self._move(LaneState.BLOCKED)
             return None
         if self.state is not LaneState.RUNNING:
             self._move(LaneState.RUNNING)
         return self._queue.popleft()
+
+    def _next_timer(
+        self, due_timer: Callable[[int | None], TimerRecord | None]
+    ) -> RecordAttempt | None:
+        """Returns a timer that comes before the first record, or that is due without one."""
+        first = self._queue[0] if self._queue else None
+        if first is not None and first.is_timer:  # it is retried
+            return None
+        timer = due_timer(None if first is None else first.offset)
+        if timer is None:
+            return None
+        self._move(LaneState.RUNNING)
+        received = ConsumedRecord(timer, timer.topic_partition, timer.offset)
+        return RecordAttempt(received, 0, self._on_report)
 
     def _accepts(self, attempt: RecordAttempt) -> bool:
         """Whether its turn has come; a failure of ``accept`` is kept as the attempt's."""
@@ -270,7 +300,8 @@ class Lane:
         """Processes a record; returns when the task has returned, or the policy was applied."""
         error = attempt.error
         if error is None:
-            error = await self._attempt(attempt, self._task.process(attempt.record))
+            call = self._task.on_timer if attempt.is_timer else self._task.process
+            error = await self._attempt(attempt, call(attempt.record))
         sends = attempt.sends
         if error is None and sends is not None:
             if not sends.are_confirmed:
@@ -348,14 +379,15 @@ class Lane:
     async def _failed(self, attempt: RecordAttempt, error: BaseException) -> None:
         """Applies the policy: another attempt follows after a delay, or the record is done."""
         self._note_failed(attempt, error)
-        delay = None if self._still_runs_on_thread(error) else self._retry_delay(attempt, error)
+        is_running = self._still_runs_on_thread(attempt, error)
+        delay = None if is_running else self._retry_delay(attempt, error)
         if delay is None:
             # In this order: a crash in between repeats the record, and its dead letter is
             # recognised as written. The other way round, the record could be committed without its
             # letter.
             await self._end_failed(attempt, error)
             self._finish(attempt)
-            if self._still_runs_on_thread(error):
+            if is_running:
                 raise error
             return
         self._context.counts["retried"] += 1
@@ -381,9 +413,11 @@ class Lane:
             return None
         return retry_delay(policy, error, attempt.record.attempt)
 
-    def _still_runs_on_thread(self, error: BaseException) -> bool:
+    def _still_runs_on_thread(self, attempt: RecordAttempt, error: BaseException) -> bool:
         """Whether a thread still processes a record that timed out: nothing may run beside it."""
-        return is_error(error, ProcessingTimeoutError) and not self._task.is_interruptible
+        task = self._task
+        is_ended = task.is_timer_interruptible if attempt.is_timer else task.is_interruptible
+        return is_error(error, ProcessingTimeoutError) and not is_ended
 
     def _put_first(self, attempt: RecordAttempt) -> None:
         """The next attempt comes before new records, and after those of lower offsets."""
@@ -465,7 +499,8 @@ class Lane:
         return TaskTimeoutError(f"{self._name_of(call)} did not end within {seconds:.1f} s")
 
     def _name_of(self, call: Call) -> str:
-        name = call.name if isinstance(call, OwnCall) else "process"
+        is_timer = isinstance(call, RecordAttempt) and call.is_timer
+        name = call.name if isinstance(call, OwnCall) else "on_timer" if is_timer else "process"
         what = f" at {call.record}" if isinstance(call, RecordAttempt) else ""
         return f"{name} of {self}{what}"
 

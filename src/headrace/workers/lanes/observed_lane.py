@@ -78,7 +78,7 @@ class ObservedLane(Lane):
                 attempt.record,
                 exc_info=exc_info(error),
             )
-        elif self._still_runs_on_thread(error):
+        elif self._still_runs_on_thread(attempt, error):
             self._open.discard(attempt)
             await self._failed(attempt, error)
         else:

@@ -12,6 +12,7 @@ from headrace.kafka.dead_letters.replayed import is_for
 from headrace.kafka.group.commits import OffsetCommit
 from headrace.kafka.group.start_positions import StartPosition
 from headrace.kafka.group.subscription import Pauses
+from headrace.kafka.write.record import weight_of
 from headrace.model import TopicPartition
 from headrace.runtime.error_text import bounded_text, error_text
 from headrace.workers.lanes.assigned_partition import AssignedPartition, check_topic
@@ -25,10 +26,12 @@ from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.observed_lane import ObservedLane
 from headrace.workers.lanes.offsets import METADATA_BYTES
 from headrace.workers.state.values import PartitionState, WorkerState
+from headrace.workers.states import PauseReason
 from headrace.workers.tasks.function_task import is_tombstone
 from headrace.workers.tasks.record import ConsumedRecord
 from headrace.workers.tasks.retry_topics import retry_topics
-from headrace.workers.tasks.task import WorkerSubpartition
+from headrace.workers.tasks.task import WorkerRecord, WorkerSubpartition
+from headrace.workers.tasks.timers import TimerRecord
 
 
 class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
@@ -146,6 +149,9 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         # By identity: the partition may be back here already, with new offsets and lanes.
         if self._by_partition.get(assignment.partition) is not assignment:
             return
+        if isinstance(attempt.record, TimerRecord):
+            self._timer_finished(assignment, lane, attempt, attempt.record)
+            return
         assignment.finish(attempt.offset)
         self.backpressure.on_completed(assignment, lane, attempt.weight)
         self._context.counts["processed"] += 1
@@ -158,6 +164,27 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             self._context.failures.succeeded(attempt)
         if self.blocked.lanes:
             self.blocked.recheck()
+
+    def _timer_finished(
+        self, assignment: AssignedPartition, lane: Lane, attempt: RecordAttempt, timer: TimerRecord
+    ) -> None:
+        """Takes what a timer has changed, its removal included, as that of a record."""
+        if self.publish is None or assignment.state is None:
+            return
+        sent = attempt.end_sends()
+        if attempt.is_given_up:
+            removal = assignment.state.without(timer)
+            sent = CallSends([*sent.records, removal], sent.bytes + weight_of(removal))
+        assignment.state.apply(sent.records)
+        self.publish(assignment, lane, -1, sent)
+
+    def _has_room_for_timers(self, assignment: AssignedPartition) -> bool:
+        """Returns whether a partition holds less than its share: a jump of time makes many due.
+
+        Or whether nothing of it can be committed before records are done that wait for timers.
+        """
+        share = self._worker.queue_bytes // max(1, len(self))
+        return assignment.held.bytes <= share or PauseReason.TRANSACTION in assignment.paused_for
 
     def hold(self, assignment: AssignedPartition, lane: Lane, offset: int, sent: CallSends) -> None:
         """Keeps what was sent for a transaction of its partition."""
@@ -177,6 +204,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         And values of the keys that are over: their deletion is written.
         """
         assignment.release(commit, cut, over)
+        assignment.check_timers()
         if self._by_partition.get(assignment.partition) is assignment:
             self.backpressure.on_released(assignment, cut.bytes)
 
@@ -195,7 +223,18 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         if count < 1:
             name = bounded_text(partitioner, lambda: repr(partitioner))
             raise SubpartitionError(f"{name} counts {count} subpartitions of {partition}")
+        if assignment.state is not None:
+            assignment.state.divide(count, self._lane_of(partition))
         return [self._new_lane(assignment, index) for index in range(count)]
+
+    def _lane_of(self, partition: TopicPartition) -> Callable[[bytes], int]:
+        """Returns what returns the lane of a key: of a worker with state, the key decides it."""
+
+        def lane_of(key: bytes) -> int:
+            record = WorkerRecord(partition.topic, partition.partition, -1, key)
+            return self._worker.partitioner.subpartition(record)
+
+        return lane_of
 
     def _new_lane(self, assignment: AssignedPartition, index: int) -> Lane:
         task = self._context.make()
@@ -203,7 +242,8 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         bound = bind(task, self._context.threads)
         if assignment.state is not None:
             process = assignment.state.kept_by(task, bound.process)
-            bound = dataclasses.replace(bound, process=process)
+            on_timer = assignment.state.kept_by(task, bound.on_timer)
+            bound = dataclasses.replace(bound, process=process, on_timer=on_timer)
         kind: Callable[..., Lane] = ObservedLane if bound.is_observed else Lane
         if bound.process_batch is not None:
             kind = functools.partial(BatchLane, process_batch=bound.process_batch)
@@ -216,6 +256,8 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         )
         if assignment.state is not None:
             lane.max_unconfirmed = 1  # the next record sees what this one has changed
+            lane.has_room = functools.partial(self._has_room_for_timers, assignment)
+            lane.due_timer = functools.partial(assignment.state.due_timer, partition.topic, index)
         if self.publish is not None:
             lane.on_own_call = functools.partial(self._own_call_ended, assignment, lane)
         return lane

@@ -20,12 +20,18 @@ expiry      with ``state_ttl``, a value is over that no record has set for so lo
             at a record is over at the first record whose stream time is so much later: whatever
             crashes, moves, lanes and retries did meanwhile. A transaction deletes what is over for
             the record at the offset that it commits; nothing that is not done can see it
+timers      of a key, each once, called as ``on_timer``: before the first record of its key at which
+            stream time has reached it, and after the records of its key before that; in the order
+            of their times. Due when a record of any key has brought that stream time, and never by
+            the clock. A time before the stream time at its record becomes that. What is sent, set
+            and deleted in the call is in one transaction with the removal. What it raises meets
+            the policy; one that is skipped, or becomes a dead letter, is removed
 restored    when a partition is assigned, its values are read to the high watermark, committed
             records alone. No record of it is processed before; other partitions continue. An open
             transaction of the former owner is waited for, and brokers refuse what that still writes
             (:mod:`headrace.workers.exactly_once`)
-memory      keys and values as they are in the topic, for the partitions of the instance, up to
-            ``state_bytes``; more ends it. ``get`` decodes, so that no value is shared
+memory      keys, values and timers as they are in the topic, for the partitions of the instance,
+            up to ``state_bytes``; more ends it. ``get`` decodes, so that no value is shared
 types       ``set`` refuses what can't be read as the declared type. A restored value that can't be
             read as that ends the instance before its first record
 partitions  the topic has those of the topic that is read. A different number is refused, since

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 RESERVED = b"\x00headrace."
 """Keys that begin like this are headrace's own."""
 POSITION = RESERVED + b"position"
+TIMERS = RESERVED + b"timers:"
+"""Begins the key of the timers of a key."""
 
 _GROUP = "headrace.state"
 # As long as brokers may take to abort the transaction of an instance that was killed, and more.
@@ -60,17 +62,28 @@ class StoredValues:
         values: as JSON, by record key.
         set_at: when each was set, milliseconds since 1970: by stream time, or where that is not
             known, as it was written.
+        timers: as JSON, by record key.
         position: that they are of; ``None``: there is none.
     """
 
     values: dict[bytes, bytes] = field(default_factory=dict)
     set_at: dict[bytes, int] = field(default_factory=dict)
+    timers: dict[bytes, bytes] = field(default_factory=dict)
     position: StatePosition | None = None
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """The keys of its records, but for the position."""
+        return *self.values, *(TIMERS + key for key in self.timers)
 
     def take(self, key: bytes, value: bytes | None, set_at: int = NEVER) -> None:
         """Applies the next record."""
         if key == POSITION:
             self.position = None if value is None else _position(value)
+        elif key.startswith(TIMERS):
+            self.timers.pop(key[len(TIMERS) :], None)
+            if value is not None:
+                self.timers[key[len(TIMERS) :]] = value
         elif value is None:
             self.values.pop(key, None)
             self.set_at.pop(key, None)

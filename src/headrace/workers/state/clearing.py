@@ -26,4 +26,4 @@ def clear_state(config: ClientConfig, topic: str, numbers: Iterable[int]) -> Non
             continue
         stored = read_state(config, TopicPartition(topic, number))
         write_changelog(config, topic, {POSITION: None}, partition=number)
-        write_changelog(config, topic, dict.fromkeys(stored.values), partition=number)
+        write_changelog(config, topic, dict.fromkeys(stored.keys), partition=number)

@@ -16,12 +16,15 @@ from headrace.workers.declaration import Worker
 from headrace.workers.tasks.function_task import (
     OBSERVER,
     STATE,
+    TIMERS,
+    Function,
     FunctionFactory,
     parameters_of,
 )
 from headrace.workers.tasks.partitioner import KeyHash, OneToOne
 from headrace.workers.tasks.policy import RetryTopics
 from headrace.workers.tasks.state import KeyState, StateForm
+from headrace.workers.tasks.task import WorkerTask
 
 # Restores read all of it, and compaction spares the open segment: a week by default.
 _SEGMENT_MS = "3600000"
@@ -44,8 +47,7 @@ def state_topic(worker: Worker) -> Topic:
 def state_faults(worker: Worker) -> Iterator[Fault]:
     """Yields what is wrong with a worker's state."""
     if worker.state is None:
-        if worker.state_ttl is not None:
-            yield Fault(f"worker {worker.name!r} has state_ttl, and no state", "state=...")
+        yield from _without_state(worker)
         return
     label = f"worker {worker.name!r} keeps a state"
     try:
@@ -76,9 +78,21 @@ def state_faults(worker: Worker) -> Iterator[Fault]:
         yield from duration(worker, "state_ttl", timedelta(milliseconds=1))
     for fault in name_faults(worker.state_topic):
         yield Fault(f"{label}: {fault.message}", fault.remedy)
-    if STATE in worker.references:
-        yield Fault(f"{label} and has a reference {STATE!r}", "another name of the reference")
+    for name in (STATE, TIMERS):
+        if name in worker.references:
+            yield Fault(f"{label} and has a reference {name!r}", "another name of the reference")
     yield from _task_faults(worker, label)
+
+
+def _without_state(worker: Worker) -> Iterator[Fault]:
+    if worker.state_ttl is not None:
+        yield Fault(f"worker {worker.name!r} has state_ttl, and no state", "state=...")
+    on_timer = getattr(worker.task, "on_timer", None)
+    if on_timer is not None and on_timer is not WorkerTask.on_timer:
+        yield Fault(
+            f"worker {worker.name!r} has on_timer, and no state, whose topic has the timers",
+            "state=..., such as bool",
+        )
 
 
 def _topic_faults(worker: Worker, label: str) -> Iterator[Fault]:
@@ -123,11 +137,27 @@ def _function_faults(worker: Worker, task: FunctionFactory, label: str) -> Itera
             "before it is done",
             f"no parameter {OBSERVER}",
         )
-    if STATE not in takes.others:
+    if not takes.others & {STATE, TIMERS}:
         yield Fault(f"{label}, and {name} does not take it", f"a parameter {STATE}: KeyState[...]")
-    elif not _fits(takes.state, worker.state):
+    if TIMERS in takes.others and task.on_timer is None:
+        yield Fault(f"{label}, and {name} takes {TIMERS} without on_timer", "on_timer=...")
+    if task.on_timer is not None:
+        yield from _timer_faults(task.on_timer, task, label)
+    if STATE in takes.others and not _fits(takes.state, worker.state):
         held = getattr(worker.state, "__name__", worker.state)
         yield Fault(f"{label} of {held}, and {name} takes another", f"{STATE}: KeyState[{held}]")
+
+
+def _timer_faults(on_timer: Function, task: FunctionFactory, label: str) -> Iterator[Fault]:
+    takes = parameters_of(on_timer, task.references, has_state=True)
+    unknown = [*takes.unknown, *filter(None, [takes.record]), *({OBSERVER} & takes.others)]
+    if unknown or not takes.event:
+        names = ", ".join(unknown) or "no timer"
+        yield Fault(
+            f"{label}, and {getattr(on_timer, '__name__', on_timer)} takes {names}",
+            "on_timer takes the timer first, and by these names state, timers, send and shared, "
+            "and its references",
+        )
 
 
 def _fits(annotation: Any, type_: Any) -> bool:

@@ -7,7 +7,7 @@ import inspect
 import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from headrace.model import Registered, Topic
 from headrace.workers.tasks.task import RecordStatusObserver, WorkerRecord, WorkerTask
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from headrace.events.avro.values import SchemaLookup
     from headrace.events.instances import EventReader
     from headrace.events.protobuf.values import ProtobufLookup
+    from headrace.workers.tasks.timers import Timer
 
 Function: TypeAlias = Callable[..., Any]
 Readers: TypeAlias = "Mapping[str, EventReader]"
 """What reads a record's value as an event, by topic; empty for a function without an event."""
 
 RECORD, OBSERVER, SEND, SHARED = "record", "observer", "send", "shared"
-STATE = "state"
+STATE, TIMERS = "state", "timers"
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Parameters:
         record: name of the parameter for the record; empty: none.
         event: name of the parameter for the event; empty: none.
         annotation: of the event; ``None``: it has none, or it can't be resolved.
-        others: of ``observer``, ``send``, ``shared`` and ``state``, those that it takes.
+        others: of ``observer``, ``send``, ``shared``, ``state`` and ``timers``, those that it
+            takes.
         state: annotation of its state; ``None``: it has none.
         references: of the worker, those that it takes, with their annotations.
         unknown: parameters without a default that nothing is known for.
@@ -59,7 +61,7 @@ def parameters_of(
     Args:
         function: the user's.
         references: names of the worker's references.
-        has_state: a parameter ``state`` is the worker's, not an event or a reference.
+        has_state: parameters ``state`` and ``timers`` are the worker's, no event or reference.
     """
     hints = _hints(function)
     record = event = ""
@@ -69,7 +71,7 @@ def parameters_of(
         name = parameter.name
         if name == RECORD or hints.get(name) is WorkerRecord:
             record = name
-        elif name in (OBSERVER, SEND, SHARED) or (has_state and name == STATE):
+        elif name in (OBSERVER, SEND, SHARED) or (has_state and name in (STATE, TIMERS)):
             others.append(name)
         elif name in references:
             taken[name] = hints.get(name)
@@ -99,15 +101,28 @@ def _hints(function: Function) -> Mapping[str, Any]:
         return getattr(inner, "__annotations__", {})
 
 
+class TimerFunction(NamedTuple):
+    """A worker's function for timers, whose first parameter is the timer."""
+
+    function: Function
+    takes: Parameters
+
+
 class FunctionTask(WorkerTask):
-    """A task that is one function without state.
+    """A task that is one function, and perhaps one for timers.
 
     Attributes:
         needs_schemas: whether reading some events may take schemas, which are looked up.
     """
 
     def __init__(
-        self, function: Function, takes: Parameters, readers: Readers, *, needs_schemas: bool
+        self,
+        function: Function,
+        takes: Parameters,
+        readers: Readers,
+        *,
+        needs_schemas: bool,
+        on_timer: TimerFunction | None = None,
     ) -> None:
         self._function, self._takes, self._readers = function, takes, readers
         self.needs_schemas = needs_schemas
@@ -116,6 +131,10 @@ class FunctionTask(WorkerTask):
             self.process = self._awaited_observed if is_coroutine else self._called_observed
         else:
             self.process = self._awaited if is_coroutine else self._called
+        if on_timer is not None:
+            self._on_timer = on_timer
+            is_coroutine = inspect.iscoroutinefunction(on_timer.function)
+            self.on_timer = self._awaited_timer if is_coroutine else self._called_timer  # type: ignore[method-assign]
 
     def needs_lookup(self, record: WorkerRecord) -> bool:
         """Returns whether ``process`` would make requests to the schema registry for a record."""
@@ -142,6 +161,20 @@ class FunctionTask(WorkerTask):
     def _called_observed(self, record: WorkerRecord, observer: RecordStatusObserver) -> None:
         self._function(**self._arguments(record), observer=observer)
 
+    async def _awaited_timer(self, timer: Timer) -> None:
+        await self._on_timer.function(**self._timer_arguments(timer))
+
+    def _called_timer(self, timer: Timer) -> None:
+        self._on_timer.function(**self._timer_arguments(timer))
+
+    def _timer_arguments(self, timer: Timer) -> dict[str, Any]:
+        takes = self._on_timer.takes
+        arguments = {name: getattr(self, name) for name in takes.others}
+        arguments |= {name: self.references[name] for name in takes.references}
+        if takes.event:
+            arguments[takes.event] = timer
+        return arguments
+
     def _arguments(self, record: WorkerRecord) -> dict[str, Any]:
         arguments = dict(self._fixed)
         if self._takes.record:
@@ -151,8 +184,9 @@ class FunctionTask(WorkerTask):
             arguments[self._takes.event] = read(record.value, record.headers)
         for name in self._takes.references:
             arguments[name] = self.references[name]
-        if STATE in self._takes.others:
-            arguments[STATE] = self.state
+        for name in (STATE, TIMERS):
+            if name in self._takes.others:
+                arguments[name] = getattr(self, name)
         return arguments
 
     @functools.cached_property
@@ -184,6 +218,7 @@ class FunctionFactory:
         protobuf: the same of Protobuf topics.
         references: names of the worker's references.
         has_state: whether the worker keeps a state.
+        on_timer: the user's function for timers; ``None``: the worker sets none.
     """
 
     function: Function
@@ -192,17 +227,22 @@ class FunctionFactory:
     protobuf: ProtobufLookup | None = None
     references: tuple[str, ...] = ()
     has_state: bool = False
+    on_timer: Function | None = None
 
     def __call__(self) -> FunctionTask:
         """Returns a task."""
         return FunctionTask(
-            self.function, self._takes, self._readers, needs_schemas=self.needs_schemas
+            self.function,
+            self._takes,
+            self._readers,
+            needs_schemas=self.needs_schemas,
+            on_timer=self._timer_function,
         )
 
     # What is cached is left out: it is made of classes that only this process has.
     def __reduce__(self) -> tuple[type[FunctionFactory], tuple[Any, ...]]:
         own = (self.function, self.topics, self.schemas, self.protobuf, self.references)
-        return FunctionFactory, (*own, self.has_state)
+        return FunctionFactory, (*own, self.has_state, self.on_timer)
 
     @property
     def needs_schemas(self) -> bool:
@@ -219,6 +259,13 @@ class FunctionFactory:
     @functools.cached_property
     def _takes(self) -> Parameters:
         return parameters_of(self.function, self.references, has_state=self.has_state)
+
+    @functools.cached_property
+    def _timer_function(self) -> TimerFunction | None:
+        if self.on_timer is None:
+            return None
+        takes = parameters_of(self.on_timer, self.references, has_state=self.has_state)
+        return TimerFunction(self.on_timer, takes)
 
     @functools.cached_property
     def _readers(self) -> Readers:

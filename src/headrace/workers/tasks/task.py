@@ -8,6 +8,7 @@ this instance until it is revoked. Its methods are never called at the same time
 ``accept``                on the event loop, before each attempt; repeated after it returned False
 ``process``               once for a record and attempt, in the order of the offsets
 ``process_batch``         instead of both, for tasks that define it
+``on_timer``              once for a timer and attempt, by stream time, where there is a state
 ``punctuate``             every ``punctuate_every``, also while a record is held
 ``close``                 once, also after a failure; not after ``kill -9``
 ========================  ======================================================================
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from headrace.workers.tasks.references import References
     from headrace.workers.tasks.state import KeyState
+    from headrace.workers.tasks.timers import KeyTimers, Timer
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -155,12 +157,14 @@ class WorkerTask:
         references: by name, each as it is at the moment when it is looked up here: what was got
             does not change. There from ``init`` on.
         state: of the key of the record in ``process``, where the worker keeps a state.
+        timers: of that key. In ``on_timer`` both are of the timer's key.
     """
 
     send: Send
     shared: Any
     references: Mapping[str, References[Any]]
     state: KeyState[Any]
+    timers: KeyTimers
 
     def init(
         self, subpartition: WorkerSubpartition, config: Mapping[str, Any]
@@ -184,11 +188,26 @@ class WorkerTask:
         def process(self, record: WorkerRecord) -> None:
             raise NotImplementedError
 
+    def on_timer(self, timer: Timer) -> Awaitable[None] | None:
+        """Does what is due at a timer that was set for a key; to be defined with ``timers``.
+
+        Called once for each timer, in the order of their times, between records of its key: before
+        the first one at which the stream time of the partition has reached it. What it sends, sets
+        and deletes is in one transaction with the removal of the timer. What it raises meets the
+        policy, as that of ``process``: an attempt follows, or the timer is removed without it.
+        """
+        raise NotImplementedError(f"on_timer of {timer}")
+
     def punctuate(self, now: datetime) -> Awaitable[None] | None:
         """Does what is due at intervals, with or without records. ``now`` is in UTC."""
 
     def close(self) -> Awaitable[None] | None:
         """Releases what ``init`` acquired. No record is in process any more."""
+
+
+def takes_timers(task: WorkerTask) -> bool:
+    """Returns whether a task has ``on_timer``."""
+    return getattr(task.on_timer, "__func__", None) is not WorkerTask.on_timer
 
 
 class BatchWorkerTask(WorkerTask):
