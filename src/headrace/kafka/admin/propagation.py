@@ -20,6 +20,8 @@ from headrace.kafka.client.broker_errors import Meaning, is_forbidden, meaning, 
 from headrace.kafka.client.clients import ClientConfig, broker_client
 
 KNOWN_WITHIN = timedelta(seconds=30)
+# A broker shows new topics only after it has made the logs of those that were created before them.
+_LOG_MADE_WITHIN = timedelta(milliseconds=50)
 _POLL_SECONDS = 0.05
 _Answer = TypeVar("_Answer")
 
@@ -28,7 +30,7 @@ def await_brokers(config: ClientConfig, partitions: Mapping[str, int]) -> None:
     """Returns once each broker shows topics with so many partitions.
 
     A broker that does not respond is waited for as long as the others name it, since it may come
-    back with what it knew; at most for :data:`KNOWN_WITHIN`.
+    back with what it knew; at most for :data:`KNOWN_WITHIN`, and 50 ms more for each partition.
 
     Args:
         config: of the cluster.
@@ -39,7 +41,8 @@ def await_brokers(config: ClientConfig, partitions: Mapping[str, int]) -> None:
         BrokerUnreachableError: if no broker answers.
         TopicChangeError: if a broker that responds does not show a topic after that time.
     """
-    deadline = time.monotonic() + KNOWN_WITHIN.total_seconds()
+    within = KNOWN_WITHIN + sum(partitions.values()) * _LOG_MADE_WITHIN
+    deadline = time.monotonic() + within.total_seconds()
     known = _Known(partitions)
     while partitions:
         with needs(config, "DESCRIBE", f"topic {', '.join(partitions)}"):

@@ -1,13 +1,15 @@
 """A topic that a broker does not know yet is asked for again."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace import StandingQueries
-from headrace.errors import BrokerUnreachableError, TopicMissingError
-from headrace.kafka.admin.propagation import until_known
+from headrace.errors import BrokerUnreachableError, TopicChangeError, TopicMissingError
+from headrace.kafka.admin import propagation
+from headrace.kafka.admin.propagation import await_brokers, until_known
 from headrace.kafka.admin.topics import TopicState
 from headrace.kafka.client.admin_requests import LiveTopic
 from headrace.queries import topics
@@ -59,3 +61,39 @@ def test_topics_of_standing_queries_that_the_next_broker_does_not_know_are_waite
     monkeypatch.setattr(registry, "topic_states", answering({}, {first.name: state}))
     monkeypatch.setattr(topics, "describe", answering({}, live))
     topics.ensure_query_topics({}, queries)
+
+
+@pytest.fixture
+def show_after(monkeypatch):
+    """Makes the only broker show a topic so many seconds from now, by a clock of the test's own."""
+    clock = SimpleNamespace(now=0.0)
+
+    def sleep(_seconds):
+        clock.now += 1
+
+    def patch(seconds, partitions):
+        topic = SimpleNamespace(error=None, partitions=range(partitions))
+
+        def list_topics(_name, **_):
+            topics = {"clicks": topic} if clock.now >= seconds else {}
+            brokers = {1: SimpleNamespace(id=1)}
+            return SimpleNamespace(topics=topics, brokers=brokers, orig_broker_id=1)
+
+        client = SimpleNamespace(list_topics=list_topics)
+        own_time = SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep)
+        monkeypatch.setattr(propagation, "time", own_time)
+        monkeypatch.setattr(propagation, "admin_request", lambda _, request: request(client))
+        monkeypatch.setattr(propagation, "broker_client", lambda *_: client)
+
+    return patch
+
+
+def test_a_broker_has_longer_for_a_topic_of_thousands_of_partitions(show_after):
+    show_after(270, partitions=5000)
+    await_brokers({}, {"clicks": 5000})
+
+
+def test_a_broker_that_does_not_show_a_small_topic_is_named_after_half_a_minute(show_after):
+    show_after(35, partitions=4)
+    with pytest.raises(TopicChangeError, match="broker 1 does not show it"):
+        await_brokers({}, {"clicks": 4})
