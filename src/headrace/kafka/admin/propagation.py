@@ -7,12 +7,12 @@ just created, and the next one without it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, BrokerMetadata
+from confluent_kafka.admin import AdminClient, BrokerMetadata, ClusterMetadata
 
 from headrace.errors import TopicChangeError, TopicMissingError
 from headrace.kafka.client.admin_requests import READ_ATTEMPT_SECONDS, admin_request
@@ -71,32 +71,47 @@ class _Known:
 
     def ask_any(self, client: AdminClient) -> dict[int, BrokerMetadata]:
         """Asks any broker; returns those that it knows."""
-        brokers: dict[int, BrokerMetadata] = {}
-        for name in self._partitions:
-            brokers = self._take(client, name, -1)
-        return brokers
+        return self._take(client, list(self._partitions), -1)
 
     def ask(self, config: ClientConfig, broker: BrokerMetadata) -> bool:
         """Asks a broker for what it has not shown yet; returns whether it responds."""
         if names := self.lacking(broker.id):
             client = broker_client(config, broker)
             try:
-                for name in names:
-                    self._take(client, name, broker.id)
+                self._take(client, names, broker.id)
             except KafkaException:
                 return False
         return True
 
-    def _take(self, client: AdminClient, name: str, bootstrap: int) -> dict[int, BrokerMetadata]:
-        metadata = client.list_topics(name, timeout=READ_ATTEMPT_SECONDS)
-        topic = metadata.topics.get(name)
-        if topic is not None and topic.error is not None and is_forbidden(topic.error):
-            raise KafkaException(topic.error)
-        if topic is not None and len(topic.partitions) >= self._partitions[name]:
-            # -1: of the connection to the address that the client was given.
-            number = bootstrap if metadata.orig_broker_id == -1 else metadata.orig_broker_id
-            self._shown.add((number, name))
-        return dict(metadata.brokers)
+    def _take(
+        self, client: AdminClient, names: Sequence[str], bootstrap: int
+    ) -> dict[int, BrokerMetadata]:
+        """Asks for all topics at once, since a request names one or none; returns the brokers.
+
+        Then for one that is not among them: an answer for all leaves out what is forbidden.
+        """
+        brokers: dict[int, BrokerMetadata] = {}
+        if len(names) > 1:
+            metadata = client.list_topics(timeout=READ_ATTEMPT_SECONDS)
+            brokers = dict(metadata.brokers)
+            names = self._note(metadata, names, bootstrap)
+        for name in names[:1]:
+            metadata = client.list_topics(name, timeout=READ_ATTEMPT_SECONDS)
+            brokers = dict(metadata.brokers)
+            topic = metadata.topics.get(name)
+            if topic is not None and topic.error is not None and is_forbidden(topic.error):
+                raise KafkaException(topic.error)
+            self._note(metadata, [name], bootstrap)
+        return brokers
+
+    def _note(self, metadata: ClusterMetadata, names: Sequence[str], bootstrap: int) -> list[str]:
+        """Notes which topics a broker shows; returns the others."""
+        # -1: of the connection to the address that the client was given.
+        number = bootstrap if metadata.orig_broker_id == -1 else metadata.orig_broker_id
+        counts = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+        shown = [name for name in names if counts.get(name, -1) >= self._partitions[name]]
+        self._shown.update((number, name) for name in shown)
+        return [name for name in names if (number, name) not in self._shown]
 
 
 def until_known(

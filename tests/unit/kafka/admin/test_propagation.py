@@ -7,7 +7,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace import StandingQueries
-from headrace.errors import BrokerUnreachableError, TopicChangeError, TopicMissingError
+from headrace.errors import (
+    AuthorizationError,
+    BrokerUnreachableError,
+    TopicChangeError,
+    TopicMissingError,
+)
 from headrace.kafka.admin import propagation
 from headrace.kafka.admin.propagation import await_brokers, until_known
 from headrace.kafka.admin.topics import TopicState
@@ -97,3 +102,43 @@ def test_a_broker_that_does_not_show_a_small_topic_is_named_after_half_a_minute(
     show_after(35, partitions=4)
     with pytest.raises(TopicChangeError, match="broker 1 does not show it"):
         await_brokers({}, {"clicks": 4})
+
+
+@pytest.mark.parametrize("topics", [2, 170])
+@pytest.mark.parametrize("brokers", [1, 26])
+def test_each_broker_is_asked_once_for_any_number_of_topics(monkeypatch, brokers, topics):
+    partitions = {f"events-{number}": 30 for number in range(topics)}
+    asked = []
+    metadata = {
+        name: SimpleNamespace(error=None, partitions=range(count))
+        for name, count in partitions.items()
+    }
+
+    def connected(broker):
+        def list_topics(name=None, **_):
+            asked.append(broker)
+            shown = metadata if name is None else {name: metadata[name]}
+            known = {number: SimpleNamespace(id=number) for number in range(brokers)}
+            return SimpleNamespace(topics=shown, brokers=known, orig_broker_id=broker)
+
+        return SimpleNamespace(list_topics=list_topics)
+
+    monkeypatch.setattr(propagation, "admin_request", lambda _, request: request(connected(0)))
+    monkeypatch.setattr(propagation, "broker_client", lambda _, broker: connected(broker.id))
+    await_brokers({}, partitions)
+    assert sorted(asked) == list(range(brokers))
+
+
+def test_a_topic_that_may_not_be_described_is_no_topic_that_is_waited_for(monkeypatch):
+    """An answer for all topics leaves it out; one for it alone says why."""
+    shown = {"clicks": SimpleNamespace(error=None, partitions=range(1))}
+    denied = SimpleNamespace(error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), partitions={})
+
+    def list_topics(name=None, **_):
+        topics = shown if name is None else {name: denied}
+        return SimpleNamespace(topics=topics, brokers={}, orig_broker_id=1)
+
+    client = SimpleNamespace(list_topics=list_topics)
+    monkeypatch.setattr(propagation, "admin_request", lambda _, request: request(client))
+    with pytest.raises(AuthorizationError, match="orders"):
+        await_brokers({}, {"clicks": 1, "orders": 1})
