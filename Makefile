@@ -11,7 +11,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 FORM ?= long
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --no-loadscope-reorder --max-worker-restart=0 --slowest=30
 
-.PHONY: help env lint docs test drills demo demo-errors demo-sinks demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-iceberg-faults bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries bench-standby bench-offline-files bench-catch-up chart recording lock clean
+.PHONY: help env lint docs test drills demo demo-errors demo-sinks demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-iceberg-faults bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries bench-standby bench-offline-files bench-catch-up bench-scale chart recording lock clean
 
 help:
 	@echo "make demo    real Kafka, Spark, PostgreSQL and a lake, a week of real ads joined and counted, and the proof"
@@ -34,6 +34,7 @@ help:
 	@echo "make bench-standby  how long a pipeline stands still when its driver dies, freezes or hands over, in ten minutes"
 	@echo "make bench-offline-files  speed of the loader of offline files beside COPY, produce and plain clients, in half an hour"
 	@echo "make bench-catch-up  speed and CPU of a pipeline with 1 to 8 tasks a partition, on threads and on a cluster, in an hour and a half"
+	@echo "make bench-scale  CPU and memory of commands with 50, 500 and 5,000 partitions, and with 800 components, in ten minutes"
 	@echo "make chart   the README's chart of speeds, from bench/results.json"
 	@echo "make recording  the quickstart in a terminal as a picture, from a run of its page"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
@@ -140,6 +141,9 @@ bench-flow: env
 
 bench-standby: env
 	cd $(ROOT) && $(BIN)/python -m bench.standby
+
+bench-scale: env
+	cd $(ROOT) && $(BIN)/python -m bench.scale
 
 bench-offline-files: env
 	cd $(ROOT) && $(BIN)/python -m bench.offline_files
