@@ -20,6 +20,7 @@ from headrace.sinks.kafka.declaration import Kafka
 from headrace.sinks.lake.declaration import Lake
 from headrace.sinks.lake.delta.declaration import Delta
 from headrace.sinks.postgres.declaration import Postgres
+from headrace.sinks.postgres.servers.by_server import ByServer
 from headrace.sinks.postgres.servers.names import url_key
 from headrace.sinks.postgres.stats.declaration import Stats
 from headrace.workers.declaration import Worker
@@ -158,7 +159,10 @@ def _of_pipeline(pipeline: Pipeline, sinks: Mapping[str, Mapping[str, str]]) -> 
 
 def _addresses(sink: Sink) -> tuple[str, ...]:
     """Returns the settings that say where a sink writes; none: it is not known."""
-    return (url_key(sink.server),) if isinstance(sink, Postgres | Stats) else sink.needed_settings
+    if not isinstance(sink, Postgres | Stats):
+        return sink.needed_settings
+    servers = sink.server.names if isinstance(sink.server, ByServer) else (sink.server,)
+    return tuple(map(url_key, servers))
 
 
 def _unsuitable(topic: Topic) -> str:

@@ -11,7 +11,7 @@ from headrace.settings import load_settings
 
 FLOW = """
 
-from headrace import Kafka, Lake, Pipeline, Postgres, Topic, worker
+from headrace import ByServer, Kafka, Lake, Pipeline, Postgres, Topic, worker
 
 class Click:
     id: str
@@ -43,6 +43,8 @@ to_lake = Pipeline("to-lake", clicks, Lake("clicks"))
 to_topic = Pipeline("to-topic", clicks, Kafka(copied))
 to_table = Pipeline("to-table", clicks, Postgres("clicks"))
 to_eu = Pipeline("to-eu", clicks, Postgres("clicks", server="eu"))
+by_user = ByServer("user", {"ann": "eu"}, otherwise="us")
+to_shards = Pipeline("to-shards", clicks, Postgres("clicks", server=by_user))
 """
 FILE = """
 [project]
@@ -80,6 +82,9 @@ url = "postgresql://postgres.example/ads"
 [sinks.postgres.eu]
 url = "postgresql://eu.example/ads"
 
+[sinks.postgres.us]
+url = "postgresql://us.example/ads"
+
 [ingest]
 port = 8080
 
@@ -105,6 +110,7 @@ def test_no_address_of_the_project_is_left_and_its_code_is_the_same(root, tmp_pa
     sinks = {
         "url": "postgresql://ann:secret@localhost/drill",
         "eu.url": "postgresql://localhost/eu",
+        "us.url": "postgresql://localhost/us",
     }
     copy = drilled_project(project, folder, "127.0.0.1:5", {"postgres": sinks})
     written = (folder / "headrace.toml").read_text()
@@ -135,6 +141,7 @@ def test_no_address_of_the_project_is_left_and_its_code_is_the_same(root, tmp_pa
         ("abroad", "worker 'abroad' reads at site 'waw'"),
         ("to-table", "writes to postgres clicks, which a drill does not have; --sink postgres.url"),
         ("to-eu", "--sink postgres.eu.url"),
+        ("to-shards", "--sink postgres.eu.url=... says where; --sink postgres.us.url=..."),
         ("enrichs", "did you mean 'enrich'?"),
     ],
 )
