@@ -31,6 +31,7 @@ from headrace.topics.spreads import placing
 from headrace.topics.spreads.placing import SpreadTopics
 from headrace.topics.spreads.spread_table import SpreadTable
 from headrace.workers import Retry, RoundRobin, Skip, WorkerTask
+from headrace.workers.tasks.function_task import FunctionFactory
 
 LEAD = timedelta(hours=2)
 FAST = {"commit_every": timedelta(milliseconds=100)}
@@ -502,6 +503,32 @@ class WorkerContract:
         drill(run())
         assert threads
         assert all("-task" in name for name in threads)
+
+    def test_values_and_keys_are_deserialized_by_functions_of_the_users(self, bench):
+        bench.send(3, keys=3)
+        bench.send(1, first=3)
+        bench.send(1, first=4, keys=5)
+        seen = []
+
+        def below_four(key):
+            if int(key) == 4:
+                raise ValueError(key)
+            return int(key)
+
+        def take(value, key, record):
+            seen.append((value, key, record.value, record.key))
+
+        deserializers = {"value_deserializer": bytes.decode, "key_deserializer": below_four}
+        task = FunctionFactory(take, (bench.topic,), **deserializers)
+        worker = bench.worker(task, on_failure=Skip(), **FAST)
+
+        async def run():
+            async with running(bench.instance(worker)):
+                await until_brokers_say(lambda: bench.committed(worker) == {0: 5})
+
+        drill(run())
+        keyed = [(str(number), number, b"%d" % number, b"%d" % number) for number in range(3)]
+        assert seen == [*keyed, ("3", None, b"3", None)]
 
     def test_observed_records_are_in_process_at_once_and_retried_alone(self, bench):
         bench.create(bench.topic.dead_letters)

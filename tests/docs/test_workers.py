@@ -64,8 +64,8 @@ def loaded(
 def project(shown: list[str], broker, loaded: Callable[[str, str], LoadedProject]) -> LoadedProject:
     """The first block, and its program beside it."""
     project = loaded("flow", shown[0])
-    program = shown[7].replace("localhost:9092", broker.bootstrap_servers)
-    assert program != shown[7]
+    program = shown[8].replace("localhost:9092", broker.bootstrap_servers)
+    assert program != shown[8]
     (project.settings.root / "program.py").write_text(program)
     return project
 
@@ -95,22 +95,36 @@ def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
 
 def test_the_task_of_the_page_is_a_task(project: LoadedProject, shown: list[str]) -> None:
     names = {"clicks": project.topics["clicks"], "connect": None}
-    exec(shown[5], names)
+    exec(shown[6], names)
     assert names["worker"].task().process
 
 
 def test_the_functions_with_a_lifespan_of_the_page_are_workers(shown: list[str]) -> None:
     names: dict[str, Any] = {}
-    for block in (shown[0], shown[1], shown[6]):
+    for block in (shown[0], shown[2], shown[7]):
         exec(block, names)
     for name in ("look_up", "rank"):
         assert list(worker_faults(names[name])) == []
 
 
+def test_the_keys_and_values_of_the_page_are_deserialized(
+    shown: list[str], loaded: Callable[[str, str], LoadedProject]
+) -> None:
+    watch = loaded("readings", shown[1]).declared(Worker)["watch"]
+    with WorkerBench(watch) as bench:
+        key = bytes(15) + b"\x07"
+        bench.feed(b"\0\0\x28\x42", b"short", None, key=key)
+        bench.feed(b"\0\0\x28\x42", key=b"no uuid")
+    assert [sent.value for sent in bench.sent] == [b"00000000-0000-0000-0000-000000000007: 42.0"]
+    assert [sent.key for sent in bench.sent] == [key]
+    reasons = [letter.reason for letter in bench.dead_letters]
+    assert reasons == ["wrong-length", "invalid-key"]
+
+
 @pytest.fixture
 def prices(shown: list[str], loaded: Callable[[str, str], LoadedProject]) -> LoadedProject:
     """The block with references."""
-    return loaded("prices", shown[2])
+    return loaded("prices", shown[3])
 
 
 def test_the_worker_with_references_of_the_page_looks_accounts_up(prices: LoadedProject) -> None:
@@ -143,7 +157,7 @@ def test_the_commands_beside_it_give_an_account_the_key_by_which_it_is_found(
 @pytest.fixture
 def visits(shown: list[str], loaded: Callable[[str, str], LoadedProject]) -> LoadedProject:
     """The block with a state."""
-    return loaded("visits", shown[3])
+    return loaded("visits", shown[4])
 
 
 def test_the_worker_with_state_of_the_page_counts_visits(visits: LoadedProject) -> None:
@@ -157,7 +171,7 @@ def test_the_worker_with_state_of_the_page_counts_visits(visits: LoadedProject) 
 
 def test_the_worker_with_timers_of_the_page_closes_sessions(shown: list[str]) -> None:
     names: dict[str, Any] = {}
-    exec(shown[4], names)
+    exec(shown[5], names)
     assert list(worker_faults(names["session"])) == []
     with WorkerBench(names["session"]) as bench:
         bench.feed(b"/", b"/prices", key="ann")
@@ -186,7 +200,7 @@ def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
     apply_plan(project)
     [port] = free_ports(1)
     names: dict[str, Callable] = {}
-    exec(shown[8].replace("9400", str(port)), names)
+    exec(shown[9].replace("9400", str(port)), names)
     instance = WorkerInstance(project.declared(Worker)["enrich"], client)
 
     def running() -> bool:

@@ -131,6 +131,11 @@ def measure(value: bytes | None, send: Send) -> None:
     send("sizes", str(len(value or b"")).encode())
 
 
+@worker(topic=clicks, value_deserializer=float, key_deserializer=bytes.decode)
+async def weigh(weight: float, key: str | None, send: Send) -> None:
+    send("weights", f"{key}: {weight}")
+
+
 @worker(topic=orders, references={"accounts": accounts}, reference_bytes=1_000_000)
 async def discount(order: Order, accounts: References[Account], record: WorkerRecord) -> str:
     plans = {key: account.plan for key, account in accounts.items() if key != record.key}

@@ -18,6 +18,7 @@ from headrace.workers.tasks.task import WorkerTask
 if TYPE_CHECKING:
     from headrace.topics.spreads.placing import SpreadTopics
     from headrace.workers.references.lookups import EventLookups
+    from headrace.workers.tasks.deserializers import Deserializer
 
 Lifespan: TypeAlias = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Any]]
 """Called with the worker's ``config``; see :attr:`Worker.lifespan`."""
@@ -190,6 +191,8 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     state_bytes: int = Worker.state_bytes,
     state_ttl: timedelta | None = Worker.state_ttl,
     on_timer: Callable[..., Any] | None = None,
+    value_deserializer: Deserializer | None = None,
+    key_deserializer: Deserializer | None = None,
 ) -> Callable[[Callable[Arguments, Result]], FunctionWorker[Arguments, Result]]:
     """Makes a function a worker. The function can still be called.
 
@@ -206,7 +209,8 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     failure policy as an invalid one. ``record`` is the :class:`WorkerRecord`, ``send`` writes to
     Kafka, ``observer`` ends the record, ``shared`` is what ``lifespan`` gives. Names of
     ``references`` are :class:`References`. Where the worker declares it, ``state`` is the
-    :class:`KeyState` of the record's key, and ``timers`` its :class:`KeyTimers`.
+    :class:`KeyState` of the record's key, ``timers`` its :class:`KeyTimers`, and ``key`` what
+    ``key_deserializer`` makes of the key.
 
     Args:
         topic: a topic, or several.
@@ -215,7 +219,11 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
         name: of the worker; the function's, with hyphens, by default.
         on_timer: called with each :class:`Timer` that is due, in place of a record; takes the timer
             first, and of the above ``state``, ``timers``, ``send``, ``shared`` and references.
-        partitioner: as of :class:`Worker`, which describes all further arguments.
+        partitioner: as of :class:`Worker`, which describes all further arguments but two.
+        value_deserializer: makes of the bytes of a value what the first parameter is given, of
+            topics without an event class: :mod:`headrace.workers.tasks.deserializers` says when it
+            is called, and what becomes of a record for which it raises.
+        key_deserializer: the same of the key, for a parameter ``key``.
     """
 
     def declare(function: Callable[Arguments, Result]) -> FunctionWorker[Arguments, Result]:
@@ -230,6 +238,8 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
                 references=_names(references),
                 has_state=state is not None,
                 on_timer=on_timer,
+                value_deserializer=value_deserializer,
+                key_deserializer=key_deserializer,
             ),
             partitioner=by_key if partitioner is None else partitioner,
             on_failure=on_failure,

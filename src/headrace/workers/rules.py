@@ -26,12 +26,7 @@ from headrace.workers import (
 )
 from headrace.workers.references.rules import reference_faults, reference_type_faults
 from headrace.workers.state.rules import state_faults
-from headrace.workers.tasks.function_task import (
-    SHARED,
-    FunctionFactory,
-    Parameters,
-    parameters_of,
-)
+from headrace.workers.tasks.function_task import KEY, SHARED, FunctionFactory, Parameters
 from headrace.workers.tasks.policy import ending
 from headrace.workers.tasks.retry_topics import retry_topics
 
@@ -131,21 +126,62 @@ def _task_faults(worker: Worker) -> Iterator[Fault]:
 
 def _function_faults(worker: Worker, task: FunctionFactory) -> Iterator[Fault]:
     function = task.function
-    takes = parameters_of(function, task.references, has_state=task.has_state)
+    for part in ("value", KEY):
+        deserializer: Any = getattr(task, f"{part}_deserializer")
+        if deserializer is not None and not callable(deserializer):
+            yield Fault(
+                f"{_label(worker)}: {part}_deserializer is {deserializer!r}",
+                f"a function of the {part}'s bytes",
+            )
+            return
+    takes = task.takes
     if takes.unknown or not (takes.record or takes.event):
         names = ", ".join(takes.unknown) or "neither the event nor the record"
         yield Fault(
             f"{_label(worker)}: {function.__name__} takes {names}",
             "a worker's function takes the event first, and by these names record, send, observer "
-            "and shared, its references, and state where it declares one",
+            "and shared, its references, and state and key where it declares state and "
+            "key_deserializer",
         )
         return
-    yield from _event_faults(worker, function.__name__, takes)
+    yield from _deserializer_faults(worker, task)
+    if task.value_deserializer is None:
+        yield from _event_faults(worker, function.__name__, takes)
     if SHARED in takes.others and worker.lifespan is None:
         yield Fault(
             f"{_label(worker)}: {function.__name__} takes {SHARED}, and nothing is shared",
             "declare what makes it: lifespan=...",
         )
+
+
+def _deserializer_faults(worker: Worker, task: FunctionFactory) -> Iterator[Fault]:
+    """Yields where a deserializer has nothing to read, or something else reads it already."""
+    if task.value_deserializer is not None:
+        for topic in worker.topics:
+            if topic.event is not None:
+                yield Fault(
+                    f"{_label(worker)} has a value_deserializer, and topic {topic.name!r} an event "
+                    "class",
+                    "declare one of them",
+                )
+        if not task.takes.event:
+            yield Fault(
+                f"{_label(worker)} has a value_deserializer, and {task.function.__name__} takes no "
+                "value",
+                "take it as the first parameter",
+            )
+    if task.key_deserializer is not None:
+        if KEY in worker.references:
+            yield Fault(
+                f"{_label(worker)} has a key_deserializer, and a reference {KEY!r}",
+                "give the reference another name",
+            )
+        if KEY not in task.takes.others:
+            yield Fault(
+                f"{_label(worker)} has a key_deserializer, and {task.function.__name__} takes no "
+                f"{KEY}",
+                f"name a parameter {KEY}",
+            )
 
 
 def _event_faults(worker: Worker, function: str, takes: Parameters) -> Iterator[Fault]:

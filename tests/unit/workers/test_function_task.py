@@ -256,7 +256,8 @@ def test_the_decorator_has_the_defaults_of_a_worker():
     declared = {field.name: field for field in dataclasses.fields(Worker)}
     parameters = inspect.signature(worker).parameters
     others = {"task", "batch_records", "lookups", "spread_topics", "event_topics"}
-    assert declared.keys() - others == parameters.keys() - {"subpartitions", "on_timer"}
+    of_functions = {"subpartitions", "on_timer", "value_deserializer", "key_deserializer"}
+    assert declared.keys() - others == parameters.keys() - of_functions
     made = worker(topic=RAW)(lambda record: None)
     plain = Worker(made.name, RAW, made.task)
     for name in declared:
@@ -283,6 +284,8 @@ def test_a_factory_is_pickled_without_what_it_made():
         "schemas",
         "protobuf",
         "references",
+        "value_deserializer",
+        "key_deserializer",
     }
 
 

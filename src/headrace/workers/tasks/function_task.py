@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from headrace.events.avro.values import SchemaLookup
     from headrace.events.instances import EventReader
     from headrace.events.protobuf.values import ProtobufLookup
+    from headrace.workers.tasks.deserializers import Deserialized, Deserializer
     from headrace.workers.tasks.timers import Timer
 
 Function: TypeAlias = Callable[..., Any]
-Readers: TypeAlias = "Mapping[str, EventReader]"
+Readers: TypeAlias = "Mapping[str, EventReader | Deserialized]"
 """What reads a record's value as an event, by topic; empty for a function without an event."""
 
 RECORD, OBSERVER, SEND, SHARED = "record", "observer", "send", "shared"
-STATE, TIMERS = "state", "timers"
+STATE, TIMERS, KEY = "state", "timers", "key"
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Parameters:
         record: name of the parameter for the record; empty: none.
         event: name of the parameter for the event; empty: none.
         annotation: of the event; ``None``: it has none, or it can't be resolved.
-        others: of ``observer``, ``send``, ``shared``, ``state`` and ``timers``, those that it
-            takes.
+        others: of ``observer``, ``send``, ``shared``, ``state``, ``timers`` and ``key``, those that
+            it takes.
         state: annotation of its state; ``None``: it has none.
         references: of the worker, those that it takes, with their annotations.
         unknown: parameters without a default that nothing is known for.
@@ -51,7 +52,11 @@ class Parameters:
 
 
 def parameters_of(
-    function: Function, references: Collection[str] = (), *, has_state: bool = False
+    function: Function,
+    references: Collection[str] = (),
+    *,
+    has_state: bool = False,
+    has_key: bool = False,
 ) -> Parameters:
     """Returns what ``function`` takes.
 
@@ -62,8 +67,10 @@ def parameters_of(
         function: the user's.
         references: names of the worker's references.
         has_state: parameters ``state`` and ``timers`` are the worker's, no event or reference.
+        has_key: a parameter ``key`` is the deserialized key.
     """
     hints = _hints(function)
+    own = (OBSERVER, SEND, SHARED, *(STATE, TIMERS) * has_state, *[KEY] * has_key)
     record = event = ""
     others, unknown = [], []
     taken: dict[str, Any] = {}
@@ -71,7 +78,7 @@ def parameters_of(
         name = parameter.name
         if name == RECORD or hints.get(name) is WorkerRecord:
             record = name
-        elif name in (OBSERVER, SEND, SHARED) or (has_state and name in (STATE, TIMERS)):
+        elif name in own:
             others.append(name)
         elif name in references:
             taken[name] = hints.get(name)
@@ -121,10 +128,12 @@ class FunctionTask(WorkerTask):
         takes: Parameters,
         readers: Readers,
         *,
+        read_key: Deserialized,
         needs_schemas: bool,
         on_timer: TimerFunction | None = None,
     ) -> None:
         self._function, self._takes, self._readers = function, takes, readers
+        self._read_key = read_key
         self.needs_schemas = needs_schemas
         is_coroutine = inspect.iscoroutinefunction(function)
         if OBSERVER in takes.others:
@@ -187,6 +196,8 @@ class FunctionTask(WorkerTask):
         for name in (STATE, TIMERS):
             if name in self._takes.others:
                 arguments[name] = getattr(self, name)
+        if KEY in self._takes.others:
+            arguments[KEY] = self._read_key(record.key)
         return arguments
 
     @functools.cached_property
@@ -219,6 +230,8 @@ class FunctionFactory:
         references: names of the worker's references.
         has_state: whether the worker keeps a state.
         on_timer: the user's function for timers; ``None``: the worker sets none.
+        value_deserializer: reads values, where no topic has an event class.
+        key_deserializer: reads keys.
     """
 
     function: Function
@@ -228,13 +241,18 @@ class FunctionFactory:
     references: tuple[str, ...] = ()
     has_state: bool = False
     on_timer: Function | None = None
+    value_deserializer: Deserializer | None = None
+    key_deserializer: Deserializer | None = None
 
     def __call__(self) -> FunctionTask:
         """Returns a task."""
+        from headrace.workers.tasks.deserializers import Deserialized
+
         return FunctionTask(
             self.function,
-            self._takes,
+            self.takes,
             self._readers,
+            read_key=Deserialized(self.key_deserializer, KEY),
             needs_schemas=self.needs_schemas,
             on_timer=self._timer_function,
         )
@@ -242,23 +260,28 @@ class FunctionFactory:
     # What is cached is left out: it is made of classes that only this process has.
     def __reduce__(self) -> tuple[type[FunctionFactory], tuple[Any, ...]]:
         own = (self.function, self.topics, self.schemas, self.protobuf, self.references)
-        return FunctionFactory, (*own, self.has_state, self.on_timer)
+        later = (self.on_timer, self.value_deserializer, self.key_deserializer)
+        return FunctionFactory, (*own, self.has_state, *later)
 
     @property
     def needs_schemas(self) -> bool:
         """Whether the function is given events of a registered format."""
         is_registered = any(isinstance(topic.record_format, Registered) for topic in self.topics)
-        return is_registered and bool(self._takes.event)
+        return is_registered and bool(self.takes.event)
 
     @functools.cached_property
     def topics_without_tombstones(self) -> frozenset[str]:
         """Names of the topics whose tombstones the function is not given, as it takes events."""
-        topics = self.topics if self._takes.event else ()
+        topics = self.topics if self.takes.event else ()
         return frozenset(topic.name for topic in topics if topic.leaves_out_tombstones)
 
     @functools.cached_property
-    def _takes(self) -> Parameters:
-        return parameters_of(self.function, self.references, has_state=self.has_state)
+    def takes(self) -> Parameters:
+        """What the function takes."""
+        has_key = self.key_deserializer is not None
+        return parameters_of(
+            self.function, self.references, has_state=self.has_state, has_key=has_key
+        )
 
     @functools.cached_property
     def _timer_function(self) -> TimerFunction | None:
@@ -269,8 +292,13 @@ class FunctionFactory:
 
     @functools.cached_property
     def _readers(self) -> Readers:
-        from headrace.events.instances import event_reader  # declaring a worker needs no parser
+        # Declaring a worker needs neither.
+        from headrace.events.instances import event_reader
+        from headrace.workers.tasks.deserializers import Deserialized
 
-        topics = self.topics if self._takes.event else ()
+        topics = self.topics if self.takes.event else ()
+        if self.value_deserializer is not None:
+            own = Deserialized(self.value_deserializer, "value")
+            return {topic.name: own for topic in topics}
         reader = functools.partial(event_reader, schemas=self.schemas, protobuf=self.protobuf)
         return {topic.name: reader(topic) for topic in topics}
