@@ -64,12 +64,19 @@ class Ranges:
         count = bisect.bisect_left(self._ends, before)
         del self._starts[:count], self._ends[:count]
 
-    def pop_from(self, offset: int) -> int:
-        """Removes a range that begins at or before ``offset``; returns the offset after it."""
-        if self._starts and self._starts[0] <= offset:
-            del self._starts[0]
-            return max(offset, self._ends.pop(0))
-        return offset
+    def pop_from(self, offset: int, limit: int) -> int:
+        """Removes a range that begins at or before ``offset``, as far as it is before ``limit``.
+
+        Returns:
+            the offset after what was removed.
+        """
+        if not self._starts or self._starts[0] > offset:
+            return offset
+        if self._ends[0] > limit:
+            self._starts[0] = max(offset, limit)
+            return self._starts[0]
+        del self._starts[0]
+        return max(offset, self._ends.pop(0))
 
 
 class PartitionOffsets:
@@ -79,15 +86,18 @@ class PartitionOffsets:
     done: it will never come. So gaps delay no commit, and memory grows with the number of records
     that are done out of order, not with that of all records.
 
+    No offset is committed beyond what was read: of records that were done before a restart, only
+    those that come again say how far their timestamps have brought the stream time of a state.
+
     Args:
         position: the committed offset: the next record to read.
         done: offsets beyond it that were done before, from the commit's metadata.
+        read_to: the next record to read, if some were read.
     """
 
-    def __init__(self, position: int, done: Iterable[Range] = ()) -> None:
-        self._done = Ranges(done)
-        self._next = position
-        self._committable = self._done.pop_from(position)
+    def __init__(self, position: int, done: Iterable[Range] = (), read_to: int = 0) -> None:
+        self._done, self._next = Ranges(done), max(position, read_to)
+        self._committable = self._done.pop_from(position, self._next)
 
     @property
     def position(self) -> int:
@@ -96,7 +106,7 @@ class PartitionOffsets:
 
     @property
     def committable(self) -> int:
-        """The offset that may be committed: every record before it is done."""
+        """The offset that may be committed: every record before it is read, and done."""
         return self._committable
 
     def consume(self, offset: int) -> bool:
@@ -106,17 +116,20 @@ class PartitionOffsets:
         """
         if offset < self._next:
             return False
-        if offset > self._next:
-            self._add(self._next, offset)
-        self._next = offset + 1
-        return not self._is_done(offset)
+        start, self._next = self._next, offset + 1
+        if offset > start:
+            self._add(start, offset)
+        is_new = not self._is_done(offset)
+        if not is_new:
+            self._advance()
+        return is_new
 
     def reach(self, offset: int) -> bool:
         """Notes that no record is before ``offset``; returns whether that moves the position."""
         if offset <= self._next:
             return False
-        self._add(self._next, offset)
-        self._next = offset
+        start, self._next = self._next, offset
+        self._add(start, offset)
         return True
 
     def finish(self, offset: int) -> None:
@@ -168,14 +181,17 @@ class PartitionOffsets:
         ranges += [
             (max(start, committable), until) for start, until in written if until > committable
         ]
-        return PartitionOffsets(committable, ranges)
+        return PartitionOffsets(committable, ranges, self._next)
 
     def _is_done(self, offset: int) -> bool:
         return offset < self._committable or offset in self._done
 
     def _add(self, start: int, end: int) -> None:
         self._done.add(max(start, self._committable), end)
-        self._committable = self._done.pop_from(self._committable)
+        self._advance()
+
+    def _advance(self) -> None:
+        self._committable = self._done.pop_from(self._committable, self._next)
 
 
 def _without(start: int, end: int, undone: Sequence[int]) -> Iterator[Range]:
