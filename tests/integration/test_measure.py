@@ -125,7 +125,9 @@ def test_a_worker_is_measured_and_nothing_of_the_project_changes(project):
     assert document["sample"]["records"] == RECORDS
     assert len(document["rounds"]) == 5
     rounds = document["rounds"]
-    assert all(one["sent_bytes"] > 50 * one["records"] * 0.5 for one in rounds)
+    # What is sent and what is done are counted apart: a round may have the sends of the one before.
+    sent, records = (sum(one[name] for one in rounds) for name in ("sent_bytes", "records"))
+    assert sent > 50 * records * 0.5
     assert sum(one["cpu_seconds"] for one in rounds) > 0
     assert document["failed_share"] == 0
     assert document["peak_memory_bytes"] > 10_000_000

@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
@@ -235,6 +236,16 @@ def test_rows_are_sharded_in_another_way_only_when_no_server_lacks_a_batch(
     assert stands_at(made, server) == 1
     new.commit(written(new, row(5), row(6)), batch_of_p(2), 0)
     assert sorted(values["id"] for values in made.rows("ap", "eu", "us")) == [1, 2, 3, 4, 5, 6]
+
+
+def test_two_addresses_of_one_database_are_no_two_servers(servers):
+    made = servers("eu")
+    own = made.urls["eu"]
+    settings = {"eu.url": Secret(own), "us.url": Secret(f"{own}?application_name=us")}
+    context = replace(made.context, settings=settings)
+    with pytest.raises(TableMismatchError, match="server us is the database of another one"):
+        Postgres("clicks", server=HALVES).open(context, schema())
+    assert made.rows("eu") == []
 
 
 def test_a_server_that_leaves_is_asked_whether_it_has_the_last_batch(servers):

@@ -121,6 +121,7 @@ def refusals(
     sinks: Mapping[str, Mapping[str, str]],
 ) -> Iterator[str]:
     """Yields why declarations can't be drilled, as sentences that name them."""
+    written = _written(chosen)
     for declared in chosen:
         if isinstance(declared, Worker):
             if declared.site:
@@ -128,6 +129,13 @@ def refusals(
                     f"worker {declared.name!r} reads at site {declared.site!r}; a drill has no "
                     "cluster of another site"
                 )
+            for topic in declared.topics:
+                if topic.name in written:
+                    yield (
+                        f"worker {declared.name!r} reads topic {topic.name!r}, which a pipeline of "
+                        "the drill writes, and a drill follows events that it sends itself: name "
+                        "one of them, `headrace drill NAME`"
+                    )
         else:
             yield from _of_pipeline(declared, sinks)
     for topic in topics_read(chosen):
@@ -180,13 +188,7 @@ def _unsuitable(topic: Topic) -> str:
 
 def topics_read(chosen: Sequence[Pipeline | Worker]) -> list[Topic]:
     """Returns the topics that events are sent to: all that are read, without those written."""
-    written = {
-        topic.name
-        for declared in chosen
-        if isinstance(declared, Pipeline)
-        for sink in declared.sinks
-        for topic in sink.topics
-    }
+    written = _written(chosen)
     read = (
         topic
         for declared in chosen
@@ -197,6 +199,17 @@ def topics_read(chosen: Sequence[Pipeline | Worker]) -> list[Topic]:
         )
     )
     return list({topic.name: topic for topic in read if topic.name not in written}.values())
+
+
+def _written(chosen: Sequence[Pipeline | Worker]) -> set[str]:
+    """Returns the topics that pipelines write."""
+    return {
+        topic.name
+        for declared in chosen
+        if isinstance(declared, Pipeline)
+        for sink in declared.sinks
+        for topic in sink.topics
+    }
 
 
 def topics_looked_up(declared: Pipeline | Worker) -> list[Topic]:

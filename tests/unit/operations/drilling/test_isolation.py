@@ -34,6 +34,9 @@ async def lines(value: bytes) -> None: ...
 @worker(topic=numbers)
 async def count(number: Number) -> None: ...
 
+@worker(topic=copied)
+async def after(click: Click) -> None: ...
+
 theirs = Topic("abroad", event=Click, event_id="id")
 
 @worker(topic=theirs, site="waw")
@@ -142,11 +145,12 @@ def test_no_address_of_the_project_is_left_and_its_code_is_the_same(root, tmp_pa
         ("to-table", "writes to postgres clicks, which a drill does not have; --sink postgres.url"),
         ("to-eu", "--sink postgres.eu.url"),
         ("to-shards", "--sink postgres.eu.url=... says where; --sink postgres.us.url=..."),
+        ("to-topic after", "worker 'after' reads topic 'copied', which a pipeline of the drill"),
         ("enrichs", "did you mean 'enrich'?"),
     ],
 )
 def test_what_cannot_be_drilled_is_refused_before_anything_starts(root, name, reason):
-    shown = invoke("drill", name, "--project", root, code=2).output
+    shown = invoke("drill", *name.split(), "--project", root, code=2).output
     assert reason in " ".join(shown.split())
 
 

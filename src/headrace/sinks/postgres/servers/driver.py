@@ -145,8 +145,8 @@ def open_servers(
         open_at: opens the table of a server, which records that beside its positions.
 
     Raises:
-        TableMismatchError: as ``open_at``; if rows have no such column; if a server lacks a batch,
-            and rows are sharded in another way since.
+        TableMismatchError: as ``open_at``; if rows have no such column; if two servers are one
+            database; if a server lacks a batch, and rows are sharded in another way since.
         SinkUnavailableError: if a server does not answer.
     """
     check_rows(records.table, sharding, schema)
@@ -154,6 +154,7 @@ def open_servers(
     for server in sharding.names:
         with at_server(server):
             drivers[server] = open_at(server, record)
+    records.check_apart(sharding.names)
     _settle(sharding, records)
     positions = ServersPositions(records, sharding.names)
     return ServersDriver(drivers, sharding, records.pipeline, positions, record)

@@ -72,7 +72,12 @@ def server_faults(
             yield Fault(f"sinks.postgres.{key} is no setting", f"sinks.postgres.{url_key(table)}")
     names = server_names(settings)
     known = f"one of {', '.join(names)}" if names else "none is named"
+    first_of: dict[str | None, str | None] = {}
     for server in servers:
+        first = first_of.setdefault(same_server(settings, server), server)
+        if first != server:
+            message = f"{attribute} names {first!r} and {server!r}, which have one address"
+            yield Fault(message, "a database of its own for each, or one name for both")
         if server is not None and server not in names:
             message = f"{attribute} is {server!r}, and there is no [sinks.postgres.{server}]"
             yield Fault(message, f'{known}; or [sinks.postgres.{server}] {URL} = "..."')

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.errors import SinkError
+from headrace.errors import SinkError, TableMismatchError
 from headrace.settings import Secret
 from headrace.sinks.postgres.connection import connect, translated_errors
 from headrace.sinks.postgres.positions import (
@@ -29,6 +31,7 @@ SELECT DISTINCT ON (app_id) app_id, version FROM headrace.positions
 WHERE target = ANY(%(targets)s) AND (app_id = %(pipeline)s OR starts_with(app_id, %(prefix)s))
 ORDER BY app_id, array_position(%(targets)s, target)
 """
+_LOCKED = "SELECT pg_try_advisory_xact_lock(%s)"
 _FORGET = """
 DELETE FROM headrace.positions
 WHERE target = ANY(%(targets)s) AND (app_id = %(pipeline)s OR starts_with(app_id, %(prefix)s))
@@ -76,6 +79,29 @@ class ServerRecords:
     def address_of(self, server: str | None) -> str | None:
         """Returns the name by which a server is compared: names of one address are one server."""
         return same_server(self._settings, server)
+
+    def check_apart(self, servers: Sequence[str]) -> None:
+        """Checks that servers are different databases, whatever their addresses are.
+
+        In one that has two names, the rows of the second would be taken for repeated ones.
+
+        Raises:
+            TableMismatchError: if two are one database.
+        """
+        lock = secrets.randbits(62)  # held by one transaction of a database
+        with contextlib.ExitStack() as held:
+            for server in servers:
+                url = self._url(server)
+                with translated_errors():
+                    connection = held.enter_context(connect(url))
+                    held.enter_context(connection.transaction())
+                    [(is_first,)] = connection.execute(_LOCKED, (lock,)).fetchall()
+                if not is_first:
+                    raise TableMismatchError(
+                        self.table,
+                        f"server {server} is the database of another one of "
+                        f"{', '.join(servers)}: each needs a database of its own",
+                    )
 
     def read(self, server: str | None) -> ServerRecord:
         """Returns what a server records of the batches of the pipeline."""

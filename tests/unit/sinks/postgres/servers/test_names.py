@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from headrace import Count, Postgres, Secret, Stats
+from headrace import ByServer, Count, Postgres, Secret, Stats
 from headrace.sinks.postgres.servers.address import product_at, url_of
 
 PASSWORD = "hush-hush"
@@ -73,3 +73,10 @@ def test_an_address_says_its_server_and_nothing_of_itself():
     assert url.reveal() == URLS["eu.url"]
     assert (product_at(url), product_at(url_of(SETTINGS, None))) == ("PostgreSQL eu", "PostgreSQL")
     assert PASSWORD not in f"{url} {url!r} {SETTINGS}"
+
+
+def test_names_that_divide_rows_have_an_address_of_their_own_each():
+    sharding = ByServer("account", {"acme": "eu", "globex": "twin"})
+    settings = SETTINGS | {"twin.url": SETTINGS["eu.url"]}
+    [fault] = Postgres("t", server=sharding).settings_faults(settings)
+    assert fault.message == "Postgres.server names 'eu' and 'twin', which have one address"
