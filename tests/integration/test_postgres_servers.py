@@ -248,6 +248,16 @@ def test_two_addresses_of_one_database_are_no_two_servers(servers):
     assert made.rows("eu") == []
 
 
+def test_a_driver_that_was_frozen_while_a_server_joins_sets_no_positions_back(servers):
+    made = servers("eu", "us")
+    records = ServerRecords(made.context.settings, "clicks", "p")
+    before = records.read("eu")
+    driver = Postgres("clicks", server=HALVES).open(made.context, schema())
+    driver.commit(written(driver, row(1), row(2)), batch_of_p(0), 0)
+    with pytest.raises(SinkError, match="another driver has written"):
+        records.copy("us", "eu", before)
+
+
 def test_a_server_that_leaves_is_asked_whether_it_has_the_last_batch(servers):
     made = servers("eu", "us")
     driver = Postgres("clicks", server=HALVES).open(made.context, schema())

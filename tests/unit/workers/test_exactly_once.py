@@ -33,6 +33,7 @@ from headrace.workers.exactly_once import consumer
 from headrace.workers.exactly_once.output_topics import OutputTopic, OutputTopics
 from headrace.workers.exactly_once.sender import HoldingSender
 from headrace.workers.exactly_once.transactions import MAX_BYTES, TransactionSize
+from headrace.workers.lanes.offsets import PartitionOffsets
 
 
 def sending(rng):
@@ -127,6 +128,26 @@ def test_brokers_that_take_a_part_of_what_is_held_get_no_more_in_a_transaction(
     brokers.faults, brokers.max_bytes = False, 300_000
     assert asyncio.run(run()) == []
     check_each_once(brokers)
+
+
+def test_what_was_done_before_a_restart_comes_again_where_a_commit_can_not_say_it_any_more(
+    monkeypatch,
+):
+    async def run():
+        failures = []
+        instance = Instance(brokers, 0, copying(commit_every=timedelta(milliseconds=2)), failures)
+        await until(lambda: failures or is_all_committed(brokers, [instance]))
+        await instance.stop()
+        return failures
+
+    brokers = model_brokers(monkeypatch, random.Random(1), metadata_bytes=0)
+    brokers.faults, brokers.wanted[0] = False, set(PARTITIONS)
+    done = [(6, 9), (10, 20)]
+    for place in PARTITIONS:
+        brokers.committed[place] = (5, PartitionOffsets(5, done).metadata("id"))
+    assert asyncio.run(run()) == []
+    offsets = {5, 9, *range(20, RECORDS)}
+    assert sorted(brokers.output) == [1000 * n + at for n in (0, 1) for at in sorted(offsets)]
 
 
 def test_a_transaction_is_as_large_as_brokers_take_in_time():

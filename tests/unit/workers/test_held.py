@@ -10,7 +10,7 @@ from headrace.kafka.write.record import ProducerRecord
 from headrace.model import TopicPartition
 from headrace.workers import KeyHash, WorkerRecord
 from headrace.workers.lanes.assigned_partition import AssignedPartition
-from headrace.workers.lanes.held import CallSends
+from headrace.workers.lanes.held import CallSends, HeldSends
 from headrace.workers.lanes.offsets import read_metadata
 from headrace.workers.tasks.record import ConsumedRecord
 
@@ -112,3 +112,16 @@ def test_a_part_has_no_more_than_it_may_but_for_one_record(seed, max_bytes):
         assert cut.bytes <= max_bytes or len(cut.records) == 1
         partition.assigned.held.release(cut)
         assert partition.assigned.held.bytes == before - cut.bytes < before
+
+
+def test_what_follows_a_record_that_sent_nothing_is_in_no_part_without_it():
+    held, sent = HeldSends(), CallSends([ProducerRecord("out", None, b"v", ())], 100)
+    held.add("a", 5, sent)
+    held.add("a", 9, sent)
+    held.note("b", 10)
+    held.add("b", -1, sent)  # as of a timer
+    cut = held.cut(100)
+    assert (len(cut.records), cut.end, cut.undone, cut.leaves_calls) == (1, 10, (9,), True)
+    held.release(cut)
+    cut = held.cut(100)
+    assert (len(cut.records), cut.end, cut.undone, cut.leaves_calls) == (1, 11, (), True)

@@ -284,19 +284,23 @@ class ExactlyOnceConsumer(GroupConsumer):
         if held is None or assigned.state is None:
             return None if held is None else _Part(assigned, *held)
         commit, cut = held
-        if cut.end is not None and assigned.state.timers.times:
+        if cut.leaves_calls:
             return _Part(assigned, commit, cut)  # the rest may have what a timer has set
         # Little of a transaction, so that values that are over hold up no sends.
         over = assigned.state.over(commit.offset, max_bytes // _SHARE_OF_EXPIRY)
         return _Part(assigned, commit, cut, over)
 
     def _note_committable(self, assigned: AssignedPartition, *, is_committable: bool) -> None:
-        """Reads no further of a partition while a commit can't say what is done of it."""
-        if is_committable is (assigned not in self._uncommittable):
+        """Reads no further of a partition while a commit can't say what is done of it.
+
+        But for what was done before a restart, which only reading makes less.
+        """
+        was_committable = assigned not in self._uncommittable
+        if is_committable and was_committable:
             return
         if is_committable:
             self._uncommittable.discard(assigned)
-        else:
+        elif was_committable:
             self._uncommittable.add(assigned)
             _LOG.info(
                 "%s: %s is done in more ranges than fit into %d bytes of metadata: nothing more is "
@@ -305,7 +309,8 @@ class ExactlyOnceConsumer(GroupConsumer):
                 assigned.partition,
                 self._assignments.metadata_bytes,
             )
-        self._assignments.backpressure.set_uncommittable(assigned, is_now=not is_committable)
+        is_paused = not (is_committable or assigned.is_done_ahead)
+        self._assignments.backpressure.set_uncommittable(assigned, is_now=is_paused)
         assigned.check_timers()
 
     async def _write(self, parts: list[_Part], member: Any) -> None:

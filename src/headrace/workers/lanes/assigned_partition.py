@@ -85,6 +85,11 @@ class AssignedPartition:
         return self._offsets.committable
 
     @property
+    def is_done_ahead(self) -> bool:
+        """Whether records were done before a restart that were not read since."""
+        return self.position < self._done_before.offset
+
+    @property
     def uncommitted(self) -> int:
         """Records that are done, beyond the offset that can be committed."""
         return self._offsets.done_beyond

@@ -60,6 +60,11 @@ class Cut:
     rest: tuple[_Waiting, ...]
     held: int
 
+    @property
+    def leaves_calls(self) -> bool:
+        """Whether the rest has what was sent in calls of the task's own, such as of timers."""
+        return any(waiting.offset < 0 for waiting in self.rest)
+
 
 class HeldSends:
     """Sends of one partition, which may be written in parts.
@@ -78,9 +83,17 @@ class HeldSends:
 
     def add(self, lane: Hashable, offset: int, sent: CallSends) -> None:
         """Keeps what was sent for a record of ``lane``; ``offset`` -1: in a call of its own."""
-        place = self._places[lane] = max(offset, self._places.get(lane, -1))
-        self._waiting.append(_Waiting(place, offset, sent))
+        self._waiting.append(_Waiting(self.note(lane, offset), offset, sent))
         self.bytes += sent.bytes
+
+    def note(self, lane: Hashable, offset: int) -> int:
+        """Notes that a record of ``lane`` is done, also one that sent nothing; returns its place.
+
+        What is sent after it has no place before it: a part with that, and without the record,
+        would have it come again behind what came after it.
+        """
+        place = self._places[lane] = max(offset, self._places.get(lane, -1))
+        return place
 
     def cut(self, max_bytes: int) -> Cut:
         """Returns what may be written next: of at least one call, however large that is."""

@@ -191,6 +191,8 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         if sent.records:
             assignment.hold(lane, offset, sent)
             self.backpressure.on_held(assignment, sent.bytes)
+        else:
+            assignment.held.note(lane, offset)
 
     def release(
         self,

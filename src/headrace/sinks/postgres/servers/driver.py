@@ -186,7 +186,7 @@ def _settle(sharding: ByServer, records: ServerRecords) -> None:
         records.record(server, known[server], batch, names, number)
     for server in names:
         if server not in settled:
-            records.copy(settled[0], server)
+            records.copy(settled[0], server, declared[server])
 
 
 def leave_servers(server: str | None, records: ServerRecords) -> None:

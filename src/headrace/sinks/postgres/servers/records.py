@@ -139,22 +139,36 @@ class ServerRecords:
         url = self._url(server)
         with translated_errors(), connect(url) as connection, connection.transaction():
             table = find_recorded(connection, self.table)
-            # That of a batch: its driver, if it was frozen, commits before or is refused.
-            connection.execute(LOCK, (f"{table.target} {self._ids.pipeline}",))
-            if self._ids.record(self._versions(connection, self._ids.of_batches)) != before:
-                raise SinkError(f"table {self.table}", _ANOTHER)
+            self._require(connection, table, before)
             record(connection, table, self._ids.versions(batch, servers, sharding))
 
-    def copy(self, source: str, target: str) -> None:
-        """Records at one server what another one records of the pipeline, in place of its own."""
+    def copy(self, source: str, target: str, before: ServerRecord) -> None:
+        """Records at one server what another one records of the pipeline, in place of its own.
+
+        Args:
+            source: what is read.
+            target: where it is recorded.
+            before: what that must have recorded.
+
+        Raises:
+            SinkError: if it has recorded something else: a batch may have been committed there.
+        """
         with translated_errors(), connect(self._url(source)) as connection:
             versions = self._versions(connection, self._ids.prefix)
         url = self._url(target)
         with translated_errors(), connect(url) as connection, connection.transaction():
             connection.execute(LOCK, (SETUP_LOCK,))
             table = find_recorded(connection, self.table)
+            self._require(connection, table, before)
             connection.execute(_FORGET, self._parameters(table, self._ids.prefix))
             record(connection, table, versions)
+
+    def _require(self, connection: Connection, table: RecordedTable, before: ServerRecord) -> None:
+        """Lets no batch be committed in this transaction's time; refuses if one was, meanwhile."""
+        # The lock of a batch: its driver, if it was frozen, commits before or is refused.
+        connection.execute(LOCK, (f"{table.target} {self._ids.pipeline}",))
+        if self._ids.record(self._versions(connection, self._ids.of_batches)) != before:
+            raise SinkError(f"table {self.table}", _ANOTHER)
 
     def _url(self, server: str | None) -> Secret:
         return url_of(self._settings, server)

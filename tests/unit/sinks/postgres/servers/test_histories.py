@@ -59,9 +59,15 @@ class Records:
             raise SinkError("t", "another driver has written")
         self.world.places[server].versions |= IDS.versions(batch, servers, sharding)
 
-    def copy(self, source, target):
+    def check_apart(self, servers):
+        """They are."""
+
+    def copy(self, source, target, before):
+        versions = dict(self.world.places[source].versions)
         self.world.may_die()
-        self.world.places[target].versions = dict(self.world.places[source].versions)
+        if self.read(target) != before:
+            raise SinkError("t", "another driver has written")
+        self.world.places[target].versions = versions
 
 
 class Table:
