@@ -16,7 +16,7 @@ from headrace.kafka.origin import Origin, origins
 from headrace.model import TopicPartition
 
 if TYPE_CHECKING:
-    from headrace.links.mirror.plan import MirrorPlan
+    from headrace.links.copying.plan import CopyPlan
 
 _LOG = logging.getLogger("headrace.links")
 _LOOK_SECONDS = 60.0  # a site with many loops would ask for each of them
@@ -29,7 +29,7 @@ class LoopCheck:
     source, one record in a minute is looked up.
     """
 
-    def __init__(self, plan: MirrorPlan) -> None:
+    def __init__(self, plan: CopyPlan) -> None:
         self._plan = plan
         self._look_at: dict[str, float] = {}
 
