@@ -281,10 +281,10 @@ class ExactlyOnceConsumer(GroupConsumer):
 
     def _part(self, assigned: AssignedPartition, max_bytes: int) -> _Part | None:
         held = assigned.commit_held(max_bytes, self._assignments.metadata_bytes)
-        if held is None or assigned.state is None:
-            return None if held is None else _Part(assigned, *held)
+        if held is None:
+            return None
         commit, cut = held
-        if cut.leaves_calls:
+        if assigned.state is None or cut.leaves_calls:
             return _Part(assigned, commit, cut)  # the rest may have what a timer has set
         # Little of a transaction, so that values that are over hold up no sends.
         over = assigned.state.over(commit.offset, max_bytes // _SHARE_OF_EXPIRY)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.sinks.postgres.servers.address import at_server
+from headrace.sinks.postgres.identifiers import SCHEMA
+from headrace.sinks.postgres.servers.address import PRODUCT, at_server
 from headrace.sinks.postgres.servers.standing import ServersStanding
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class ServersPositions:
     @property
     def uri(self) -> str:
         """Returns the servers, for messages."""
-        return f"PostgreSQL {', '.join(self._servers)}, headrace.positions"
+        return f"{PRODUCT} {', '.join(self._servers)}, {SCHEMA}.positions"
 
     def standing(self) -> ServersStanding:
         """Returns where the servers stand.
